@@ -1,0 +1,7 @@
+"""Reading spatial direction out of frozen vision-language encoders.
+
+The modules, in the order in which the book needs them: ``captions``, ``scenes``, ``encoders``,
+``alignment``, ``readouts``, ``symmetry``, ``deflation``, ``benchmarks``, ``evaluation``, ``figures``.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,235 @@
+"""Relation phrases, their axes, and captions taken apart and put together again.
+
+A directed spatial caption says *subject, relation, object*: "a dog to the left of a cup". No tagger
+model is needed to find the three: the relation is a phrase of a fixed lexicon, and the nouns are
+what stands between determiners and that phrase.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+#: Unit vectors in image coordinates: x to the right, y DOWN, as pixels are counted.
+RIGHT, LEFT, UP, DOWN = (1.0, 0.0), (-1.0, 0.0), (0.0, -1.0), (0.0, 1.0)
+
+# Each line holds phrases that mean the same and, at the same place, their opposites. In front of
+# and behind are read as lower and higher in the image: a proxy for depth, not depth.
+_OPPOSITES: list[tuple[tuple[float, float], list[str], list[str]]] = [
+    (
+        LEFT,
+        ["to the left of", "on the left of", "on the left side of", "at the left side of", "at the left of", "left of"],
+        ["to the right of", "on the right of", "on the right side of", "at the right side of", "at the right of", "right of"],
+    ),
+    (UP, ["above", "over", "on top of", "on"], ["below", "under", "beneath", "underneath"]),
+    (DOWN, ["in front of"], ["behind"]),
+]  # fmt: skip
+
+# Verbs and variants that put the subject above the object; their opposite is "under".
+_ALSO_ON = ("upon", "atop", "riding", "riding on", "sitting on", "standing on", "lying on")
+
+
+def _lexicon() -> tuple[dict[str, tuple[float, float]], dict[str, str], dict[str, list[str]]]:
+    axes, opposites, synonyms = {}, {}, {}
+    for axis, phrases, others in _OPPOSITES:
+        negated = tuple(-component + 0.0 for component in axis)
+        for phrase, other in zip(phrases, others, strict=True):
+            axes[phrase], axes[other] = axis, negated
+            opposites[phrase], opposites[other] = other, phrase
+        # "above" and "on" differ in contact: only phrases that mean the same are synonyms
+        for same in (phrases, others):
+            if axis == LEFT:
+                groups = [same]
+            else:
+                groups = [same[:2], same[2:]]
+            for group in groups:
+                synonyms.update({phrase: [p for p in group if p != phrase] for phrase in group})
+    for phrase in _ALSO_ON:
+        axes[phrase], opposites[phrase], synonyms[phrase] = UP, "under", []
+    return axes, opposites, synonyms
+
+
+#: Relation phrase -> axis along which the subject lies from the object.
+RELATIONS, OPPOSITES, SYNONYMS = _lexicon()
+
+_DETERMINERS = frozenset("a an the this that these those some his her its their my your our".split())
+_COPULAS = frozenset("is are was were be being located positioned placed standing sitting lying".split())
+_PREAMBLE = re.compile(r"^(?:an? )?(?:photo|picture|image) of |^there (?:is|are) ")
+_NOUN_ENDS = frozenset("and or but with that which who while in at by near next is are was were has have".split())
+_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*", re.UNICODE)
+_PHRASE = re.compile(
+    r"\b(?:" + "|".join(sorted((re.escape(p) for p in RELATIONS), key=len, reverse=True)) + r")\b"
+)  # fmt: skip
+
+
+class CaptionError(ValueError):
+    """A caption from which subject, relation and object cannot be read."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One directed relation of a caption.
+
+    ``subject``, ``phrase`` and ``object`` are lower-case texts without determiners; ``axis`` is the
+    unit vector (x right, y down) along which the subject lies from the object. The spans index
+    the caption: ``subject_span`` and ``object_span`` include the determiner.
+    """
+
+    subject: str
+    phrase: str
+    object: str
+    axis: tuple[float, float]
+    subject_span: tuple[int, int]
+    phrase_span: tuple[int, int]
+    object_span: tuple[int, int]
+
+
+def article(noun: str) -> str:
+    """The noun with its indefinite article: "a dog", "an owl"."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def relate(subject: str, phrase: str, obj: str) -> str:
+    """The caption that says it: ``relate("dog", "above", "owl")`` is "a dog above an owl"."""
+    _axis_of(phrase)
+    return f"{article(subject)} {phrase} {article(obj)}"
+
+
+def _axis_of(phrase: str) -> tuple[float, float]:
+    if phrase not in RELATIONS:
+        raise CaptionError(
+            f"Unknown relation phrase {phrase!r}. Known phrases: {', '.join(sorted(RELATIONS))}."
+        )
+    return RELATIONS[phrase]
+
+
+@lru_cache(maxsize=65536)
+def parse_relations(caption: str) -> tuple[Relation, ...]:
+    """All directed relations of a caption, in reading order.
+
+    The longest phrase of the lexicon wins. The subject is the noun phrase that ends before the
+    relation, the object the one that starts after it; both keep every word ("dining table", "tv").
+
+    Raises
+    ------
+    CaptionError : no known relation phrase, or no noun phrase on one of its sides.
+    """
+    if not isinstance(caption, str) or not caption.strip():
+        raise CaptionError(f"A caption is a non-empty text, not {caption!r}.")
+    text = caption.lower()
+    if len(text) != len(caption):  # a few letters change length with case: spans would slip
+        text = caption
+    found = list(_PHRASE.finditer(text))
+    if not found:
+        raise CaptionError(
+            f"No relation phrase in {caption!r}. Known phrases: {', '.join(sorted(RELATIONS))}."
+        )
+    preamble = _PREAMBLE.match(text)
+    relations, start = [], preamble.end() if preamble else 0
+    for match in found:
+        subject_span, subject = _noun_before(text, start, match.start())
+        object_span, obj = _noun_after(text, match.end())
+        for side, words in (("before", subject), ("after", obj)):
+            if not words:
+                raise CaptionError(f"No noun phrase {side} {match.group()!r} in {caption!r}.")
+        relations.append(
+            Relation(subject, match.group(), obj, RELATIONS[match.group()], subject_span, match.span(), object_span)
+        )  # fmt: skip
+        start = match.end()
+    return tuple(relations)
+
+
+def parse_relation(caption: str) -> Relation:
+    """The one relation of a caption; a CaptionError if there is none or more than one."""
+    relations = parse_relations(caption)
+    if len(relations) > 1:
+        phrases = ", ".join(repr(relation.phrase) for relation in relations)
+        raise CaptionError(f"{caption!r} holds {len(relations)} relations ({phrases}), not one.")
+    return relations[0]
+
+
+def _noun_before(text: str, start: int, end: int) -> tuple[tuple[int, int], str]:
+    """The last noun phrase of text[start:end], its span with the determiner."""
+    words = list(_WORD.finditer(text, start, end))
+    while words and words[-1].group() in _COPULAS:
+        words.pop()
+    noun: list[re.Match] = []
+    while words and words[-1].group() not in _DETERMINERS | _NOUN_ENDS:
+        noun.insert(0, words.pop())
+        if words and re.search(r"[^\s\w'’-]", text[words[-1].end() : noun[0].start()]):
+            break  # punctuation: another phrase
+    return _span_and_text(text, words[-1:], noun)
+
+
+def _noun_after(text: str, start: int) -> tuple[tuple[int, int], str]:
+    """The first noun phrase of text[start:], its span with the determiner."""
+    words = list(_WORD.finditer(text, start))
+    determiners: list[re.Match] = []
+    while words and words[0].group() in _DETERMINERS:
+        determiners.append(words.pop(0))
+    noun: list[re.Match] = []
+    for word in words:
+        if word.group() in _DETERMINERS | _NOUN_ENDS or _PHRASE.match(text, word.start()):
+            break
+        if noun and re.search(r"[^\s\w'’-]", text[noun[-1].end() : word.start()]):
+            break
+        noun.append(word)
+    while noun and noun[-1].group() in {"of", "to"}:
+        noun.pop()
+    return _span_and_text(text, determiners, noun)
+
+
+def _span_and_text(text, before, noun) -> tuple[tuple[int, int], str]:
+    if not noun:
+        return (0, 0), ""
+    first = noun[0]
+    if before and before[-1].group() in _DETERMINERS:
+        first = before[0] if before[0].group() in _DETERMINERS else before[-1]
+    phrase = " ".join(text[noun[0].start() : noun[-1].end()].split())
+    return (first.start(), noun[-1].end()), phrase
+
+
+def _rebuild(caption: str, pieces: list[tuple[tuple[int, int], str]]) -> str:
+    """Replace spans by texts; a caption that began with a capital still does."""
+    for (start, end), text in sorted(pieces, reverse=True):
+        caption_start = caption[:start]
+        caption = caption_start + text + caption[end:]
+    return caption
+
+
+def _recapitalise(caption: str, like: str) -> str:
+    first = next((i for i, c in enumerate(like) if c.isalpha()), None)
+    if first is None or not like[first].isupper():
+        return caption
+    return caption[:first] + caption[first].upper() + caption[first + 1 :]
+
+
+def _lower_first(phrase: str, at_start: bool) -> str:
+    return phrase[:1].lower() + phrase[1:] if at_start else phrase
+
+
+def swap(caption: str) -> str:
+    """Exchange subject and object, each with its determiner: (a r b) to (b r a)."""
+    relation = parse_relation(caption)
+    subject = _lower_first(caption[slice(*relation.subject_span)], relation.subject_span[0] == 0)
+    obj = caption[slice(*relation.object_span)]
+    swapped = _rebuild(caption, [(relation.subject_span, obj), (relation.object_span, subject)])
+    return _recapitalise(swapped, caption)
+
+
+def flip(caption: str) -> str:
+    """Replace the relation by its opposite: (a r b) to (a r' b)."""
+    relation = parse_relation(caption)
+    return _rebuild(caption, [(relation.phrase_span, OPPOSITES[relation.phrase])])
+
+
+def paraphrases(caption: str) -> list[str]:
+    """The same statement with each synonym of its relation phrase (perhaps none)."""
+    relation = parse_relation(caption)
+    return [_rebuild(caption, [(relation.phrase_span, p)]) for p in SYNONYMS[relation.phrase]]
+
+
+def orbit(caption: str) -> tuple[str, str, str, str]:
+    """The four variants (a r b), (a r' b), (b r a), (b r' a) of a caption."""
+    return caption, flip(caption), swap(caption), flip(swap(caption))

@@ -1,0 +1,179 @@
+"""Readouts: ways to turn frozen features into the score of an image and a caption.
+
+A readout has a ``name`` and one method, ``score(encoder, features, captions, image)``, which returns
+one number a caption. It sees image features and captions, never which caption is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from .alignment import TEMPERATURE, VARIANTS, centroids, similarity, weights
+from .captions import flip, parse_relations, swap
+from .encoders import DualEncoder, ImageFeatures
+
+_CHUNK = 1024  # captions aligned at a time: bounds the memory, changes no result
+
+
+class Readout(Protocol):
+    """What :func:`readout_utils.evaluation.evaluate` asks of a readout."""
+
+    name: str
+
+    def score(
+        self,
+        encoder: DualEncoder,
+        features: ImageFeatures,
+        captions: Sequence[str],
+        image: Sequence[int] | None = None,
+    ) -> np.ndarray:
+        """Scores (n,) float64 of n captions, caption j on the image ``features[image[j]]``."""
+        ...
+
+
+def _image_index(features: ImageFeatures, captions: Sequence[str], image) -> torch.Tensor:
+    if isinstance(captions, str):
+        raise ValueError(f"captions is a list of texts; write [{captions!r}].")
+    if len(captions) == 0:
+        raise ValueError("No captions to score.")
+    if image is None:
+        if len(captions) != len(features):
+            raise ValueError(
+                f"{len(captions)} captions for {len(features)} images: say which image each caption "
+                "is scored on with image=[...]."
+            )
+        return torch.arange(len(captions))
+    image = torch.as_tensor(np.asarray(image), dtype=torch.long)
+    if len(image) != len(captions) or image.min() < 0 or image.max() >= len(features):
+        raise ValueError(
+            f"image must hold {len(captions)} indices into {len(features)} images, "
+            f"not {len(image)} from {int(image.min())} to {int(image.max())}."
+        )
+    return image
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """The deployed score: cosine of the pooled image feature and the caption's feature."""
+
+    name: str = "deployed"
+
+    def score(self, encoder, features, captions, image=None) -> np.ndarray:
+        """See :class:`Readout`."""
+        image = _image_index(features, captions, image)
+        distinct = list(dict.fromkeys(captions))
+        place = {caption: row for row, caption in enumerate(distinct)}
+        texts = encoder.encode_texts(distinct).double()
+        rows = torch.tensor([place[caption] for caption in captions])
+        return (features.pooled.double()[image] * texts[rows]).sum(-1).numpy()
+
+
+class Displacement:
+    """Antisymmetric Displacement Readout (ADR; Li et al. 2026).
+
+    Every noun phrase of the caption is aligned with the patches by itself; the score is the
+    displacement from the object's centroid to the subject's along the axis of the relation, summed
+    over the caption's relations. In units of the image's side, positive when the picture agrees.
+
+    Parameters
+    ----------
+    variant : "excess" (the published default), "dense", "coupling" or "argmax"; see
+        :func:`readout_utils.alignment.weights`.
+    temperature : of the softmax or the coupling.
+    template : how a noun is put to the text encoder; published: alone.
+
+    Raises
+    ------
+    ValueError : an unknown variant, a template without "{}".
+    readout_utils.captions.CaptionError : when scoring a caption in which no directed relation is found.
+    """
+
+    def __init__(
+        self, variant: str = "excess", temperature: float = TEMPERATURE, template: str = "{}"
+    ):
+        if variant not in VARIANTS:
+            raise ValueError(f"Unknown variant {variant!r}; there are {', '.join(VARIANTS)}.")
+        if "{}" not in template:
+            raise ValueError(f"The template {template!r} has no {{}} for the noun.")
+        self.variant, self.temperature, self.template = variant, temperature, template
+        self.name = f"ADR {variant}" + (f" {temperature:g}" if temperature != TEMPERATURE else "")
+
+    def __repr__(self) -> str:
+        return f"Displacement({self.variant!r}, temperature={self.temperature})"
+
+    def score(self, encoder, features, captions, image=None) -> np.ndarray:
+        """See :class:`Readout`."""
+        image = _image_index(features, captions, image)
+        parsed = [parse_relations(caption) for caption in captions]
+        nouns = [
+            tuple(dict.fromkeys(noun for r in relations for noun in (r.subject, r.object)))
+            for relations in parsed
+        ]
+        distinct = sorted({noun for group in nouns for noun in group})
+        place = {noun: row for row, noun in enumerate(distinct)}
+        words = encoder.encode_texts([self.template.format(noun) for noun in distinct])
+        scores = torch.zeros(len(captions), dtype=torch.float64)
+        by_size: dict[int, list[int]] = {}  # captions with equally many nouns go together
+        for j, group in enumerate(nouns):
+            by_size.setdefault(len(group), []).append(j)
+        for members in by_size.values():
+            for start in range(0, len(members), _CHUNK):
+                chunk = members[start : start + _CHUNK]
+                # one alignment for all captions that put the same nouns to the same image
+                rows: dict[tuple, int] = {}
+                row_of = [rows.setdefault((int(image[j]), tuple(sorted(nouns[j]))), len(rows)) for j in chunk]
+                places = centroids(
+                    weights(
+                        similarity(
+                            features.patches[[i for i, _ in rows]],
+                            words[[[place[noun] for noun in group] for _, group in rows]],
+                        ),
+                        self.variant,
+                        self.temperature,
+                    ),
+                    features.grid,
+                )
+                groups = [group for _, group in rows]
+                item, row, subject, obj, axis = zip(
+                    *(
+                        (j, row, groups[row].index(r.subject), groups[row].index(r.object), r.axis)
+                        for j, row in zip(chunk, row_of, strict=True)
+                        for r in parsed[j]
+                    ),
+                    strict=True,
+                )
+                row = torch.tensor(row)
+                apart = places[row, torch.tensor(subject)] - places[row, torch.tensor(obj)]
+                along = (apart * torch.tensor(axis, dtype=torch.float64)).sum(-1)
+                scores.index_add_(0, torch.tensor(item), along)
+        return scores.numpy()
+
+
+class DirectionOf:
+    """The direction component of another readout: what is odd under swap and under flip.
+
+    ``1/4 [s(a r b) - s(a r' b) - s(b r a) + s(b r' a)]`` of the wrapped score, a training-free readout
+    in its own right.
+    """
+
+    def __init__(self, readout: Readout):
+        self.readout = readout
+        self.name = f"direction of {readout.name}"
+
+    def score(self, encoder, features, captions, image=None) -> np.ndarray:
+        """See :class:`Readout`."""
+        image = _image_index(features, captions, image)
+        flipped = [flip(caption) for caption in captions]
+        variants = [
+            *captions,
+            *flipped,
+            *(swap(caption) for caption in captions),
+            *(swap(caption) for caption in flipped),
+        ]
+        s = self.readout.score(encoder, features, variants, image.repeat(4)).reshape(4, -1)
+        return (s[0] - s[1] - s[2] + s[3]) / 4

@@ -1,0 +1,190 @@
+"""Train a pocket dual encoder from scratch on captioned sticker scenes.
+
+    python recipes/train_pocket.py pocket                 # trains, resumes if interrupted, exports
+    python recipes/measure_pocket.py pocket               # measures it and writes the model card
+
+An ordinary contrastive recipe: open_clip's CLIP class and ClipLoss, fresh scenes every step, Muon on
+the matrices of the blocks and AdamW on everything else, warm-up, constant rate, linear decay. Nothing in
+it knows about direction: relational captions are one kind among several, as in any corpus.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+
+import open_clip
+import torch
+from open_clip.model import CLIP
+from safetensors.torch import save_file
+
+from readout_utils.encoders import WordTokenizer
+from readout_utils.scenes import caption_scenes, draw_scenes, random_scenes, vocabulary
+
+CONTEXT = 18
+FAMILIES = {
+    "pocket": {
+        "embed_dim": 128,
+        "vision_cfg": {"image_size": 64, "patch_size": 8, "width": 128, "layers": 4, "head_width": 32},
+        "text_cfg": {"context_length": CONTEXT, "width": 128, "heads": 4, "layers": 2},
+    },
+}
+MEAN = STD = (0.5, 0.5, 0.5)
+SETTINGS = {
+    "batch": 256,
+    "muon_rate": 0.02,
+    "adamw_rate": 1e-3,
+    "weight_decay": 0.05,
+    "warmup": 100,
+    "decay": 0.3,  # share of the steps over which the rate falls to 0 at the end
+    "seed": 1,
+}
+ROOT = Path(__file__).parents[1]
+
+
+def model_config(family: str) -> dict:
+    """open_clip's model_cfg of a family, with the tokenizer's vocabulary size filled in."""
+    config = json.loads(json.dumps(FAMILIES[family]))
+    config["text_cfg"]["vocab_size"] = WordTokenizer(vocabulary(), CONTEXT).vocab_size
+    return config
+
+
+def make_optimizers(model: torch.nn.Module, settings: dict) -> list[torch.optim.Optimizer]:
+    matrices, decayed, plain = [], [], []
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2 and "resblocks" in name:
+            matrices.append(parameter)
+        elif parameter.ndim >= 2 and "positional" not in name:
+            decayed.append(parameter)
+        else:
+            plain.append(parameter)
+    decay = settings["weight_decay"]
+    return [
+        torch.optim.Muon(matrices, lr=settings["muon_rate"], weight_decay=decay),
+        torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": decay}, {"params": plain, "weight_decay": 0.0}],
+            lr=settings["adamw_rate"],
+            betas=(0.9, 0.98),
+        ),
+    ]
+
+
+def rate(step: int, steps: int, settings: dict) -> float:
+    """Learning rate of a step as a share of the highest."""
+    rising = (step + 1) / settings["warmup"]
+    falling = (steps - step) / (settings["decay"] * steps)
+    return min(1.0, rising, falling)
+
+
+def batch(step: int, settings: dict, tokenizer: WordTokenizer) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images (B, 3, 64, 64) and tokens of one step: a function of seed and step alone."""
+    seed = settings["seed"] * 1_000_000_000 + step
+    scenes = random_scenes(settings["batch"], seed)
+    pixels = torch.from_numpy(draw_scenes(scenes)).permute(0, 3, 1, 2).float() / 255
+    return (pixels - MEAN[0]) / STD[0], tokenizer(caption_scenes(scenes, seed))
+
+
+def train(family: str, steps: int, run: Path, settings: dict) -> CLIP:
+    """Train to ``steps``, from the last checkpoint in ``run`` if there is one."""
+    torch.manual_seed(settings["seed"])
+    tokenizer = WordTokenizer(vocabulary(), CONTEXT)
+    model = CLIP(**model_config(family), output_dict=True)
+    optimizers = make_optimizers(model, settings)
+    highest = [[group["lr"] for group in o.param_groups] for o in optimizers]
+    loss_function = open_clip.ClipLoss()
+    run.mkdir(parents=True, exist_ok=True)
+    checkpoint, log, start, seconds = run / "checkpoint.pt", run / "curve.csv", 0, 0.0
+    if checkpoint.exists():
+        state = torch.load(checkpoint, weights_only=True)
+        model.load_state_dict(state["model"])
+        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        start, seconds = state["step"], state["seconds"]
+        rows = log.read_text().splitlines()  # drop what was logged after the checkpoint
+        kept = [row for row in rows if not row[:1].isdigit() or int(row.split(",")[0]) <= start]
+        log.write_text("\n".join(kept) + "\n")
+        print(f"resuming at step {start}", flush=True)
+    else:
+        log.write_text("step,loss,logit_scale,seconds\n")
+    compiled = torch.compile(model)
+    began, total = time.time() - seconds, 0.0
+    for step in range(start, steps):
+        share = rate(step, steps, settings)
+        for optimizer, rates in zip(optimizers, highest, strict=True):
+            for group, high in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = high * share
+        images, tokens = batch(step, settings, tokenizer)
+        with torch.autocast("cpu", torch.bfloat16):
+            out = compiled(images, tokens)
+        loss = loss_function(
+            out["image_features"].float(), out["text_features"].float(), out["logit_scale"]
+        )
+        if not torch.isfinite(loss):
+            raise SystemExit(f"The loss is {loss.item()} at step {step}; lower the rates.")
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+        with torch.no_grad():
+            model.logit_scale.clamp_(0, math.log(100))
+        total += loss.item()
+        if (step + 1) % 50 == 0:
+            row = f"{step + 1},{total / 50:.4f},{out['logit_scale'].item():.2f},{time.time() - began:.0f}"
+            with log.open("a") as file:
+                file.write(row + "\n")
+            print(row, flush=True)
+            total = 0.0
+        if (step + 1) % 250 == 0 or step + 1 == steps:
+            partial = checkpoint.with_suffix(".partial")
+            torch.save(
+                {
+                    "model": model.state_dict(),
+                    "optimizers": [o.state_dict() for o in optimizers],
+                    "step": step + 1,
+                    "seconds": time.time() - began,
+                },
+                partial,
+            )
+            partial.replace(checkpoint)  # an interruption never leaves half a checkpoint
+    return model
+
+
+def export(model: CLIP, family: str, folder: Path, run: Path) -> None:
+    """Write an open_clip local-dir: config, safetensors, vocabulary, training curve, hash."""
+    import hashlib
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "model_cfg": model_config(family),
+        "preprocess_cfg": {"mean": MEAN, "std": STD, "interpolation": "bicubic"},
+    }
+    (folder / "open_clip_config.json").write_text(json.dumps(config, indent=1) + "\n")
+    (folder / "words.json").write_text(json.dumps(vocabulary()) + "\n")
+    weights = folder / "open_clip_model.safetensors"
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, weights)
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    (folder / "SHA256").write_text(f"{digest}  {weights.name}\n")
+    (folder / "curve.csv").write_text((run / "curve.csv").read_text())
+    print(f"wrote {folder} ({weights.stat().st_size / 1e6:.1f} MB)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("family", choices=FAMILIES)
+    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--run", type=Path, help="folder of checkpoint and log (build/<family>)")
+    parser.add_argument("--out", type=Path, help="folder to export to (the package's own)")
+    arguments = parser.parse_args()
+    run = arguments.run or ROOT / "build" / arguments.family
+    model = train(arguments.family, arguments.steps, run, SETTINGS)
+    out = arguments.out or ROOT / "readout_utils" / "data" / arguments.family
+    export(model, arguments.family, out, run)
+
+
+if __name__ == "__main__":
+    main()
