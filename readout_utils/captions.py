@@ -53,10 +53,65 @@ def _lexicon() -> tuple[dict[str, tuple[float, float]], dict[str, str], dict[str
 #: Relation phrase -> axis along which the subject lies from the object.
 RELATIONS, OPPOSITES, SYNONYMS = _lexicon()
 
-_DETERMINERS = frozenset("a an the this that these those some his her its their my your our".split())
-_COPULAS = frozenset("is are was were be being located positioned placed standing sitting lying".split())
+_DETERMINERS = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "this",
+        "that",
+        "these",
+        "those",
+        "some",
+        "his",
+        "her",
+        "its",
+        "their",
+        "my",
+        "your",
+        "our",
+    ]
+)
+_COPULAS = frozenset(
+    [
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "being",
+        "located",
+        "positioned",
+        "placed",
+        "standing",
+        "sitting",
+        "lying",
+    ]
+)
 _PREAMBLE = re.compile(r"^(?:an? )?(?:photo|picture|image) of |^there (?:is|are) ")
-_NOUN_ENDS = frozenset("and or but with that which who while in at by near next is are was were has have".split())
+_NOUN_ENDS = frozenset(
+    [
+        "and",
+        "or",
+        "but",
+        "with",
+        "that",
+        "which",
+        "who",
+        "while",
+        "in",
+        "at",
+        "by",
+        "near",
+        "next",
+        "is",
+        "are",
+        "was",
+        "were",
+        "has",
+        "have",
+    ]
+)
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*", re.UNICODE)
 _PHRASE = re.compile(
     r"\b(?:" + "|".join(sorted((re.escape(p) for p in RELATIONS), key=len, reverse=True)) + r")\b"

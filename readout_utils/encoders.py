@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -368,7 +367,7 @@ class DualEncoder:
         self._preprocess = open_clip.transform.PreprocessCfg(
             **{**open_clip.model.get_model_preprocess_cfg(model), "size": self.built_size}
         )
-        self._own_transform = open_clip.image_transform_v2(self._preprocess, is_train=False)
+        self._own_transform = open_clip.transform.image_transform_v2(self._preprocess, is_train=False)
 
     def __repr__(self) -> str:
         rows, columns = self._tower.grid
@@ -413,7 +412,7 @@ class DualEncoder:
         for start in range(0, len(images), self.batch_size):
             batch = self._load(images[start : start + self.batch_size])
             sizes = {self.size_of(image.size) for image in batch}
-            grids |= {tuple(s // p for s, p in zip(size, self._tower.patch)) for size in sizes}
+            grids |= {tuple(s // p for s, p in zip(size, self._tower.patch, strict=True)) for size in sizes}
             if len(grids) > 1:
                 raise ValueError(
                     f"The images come to different grids {sorted(grids)}, which do not fit one tensor. "

@@ -12,10 +12,12 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from sklearn.linear_model import Ridge
 
 from .alignment import TEMPERATURE, VARIANTS, centroids, similarity, weights
-from .captions import flip, parse_relations, swap
+from .captions import flip, parse_relation, parse_relations, swap
 from .encoders import DualEncoder, ImageFeatures
+from .scenes import Scenes, coverage, draw_scenes, noun_index
 
 _CHUNK = 1024  # captions aligned at a time: bounds the memory, changes no result
 
@@ -93,9 +95,7 @@ class Displacement:
     readout_utils.captions.CaptionError : when scoring a caption in which no directed relation is found.
     """
 
-    def __init__(
-        self, variant: str = "excess", temperature: float = TEMPERATURE, template: str = "{}"
-    ):
+    def __init__(self, variant: str = "excess", temperature: float = TEMPERATURE, template: str = "{}"):
         if variant not in VARIANTS:
             raise ValueError(f"Unknown variant {variant!r}; there are {', '.join(VARIANTS)}.")
         if "{}" not in template:
@@ -152,6 +152,42 @@ class Displacement:
                 along = (apart * torch.tensor(axis, dtype=torch.float64)).sum(-1)
                 scores.index_add_(0, torch.tensor(item), along)
         return scores.numpy()
+
+
+class PatchProbe:
+    """The ceiling: a linear probe of the frozen patch features, trained with the scenes' truth.
+
+    One ridge regression maps a patch feature to the share of the patch that each noun covers; the score
+    is the displacement between the centroids of the predicted shares. Unlike ADR it is trained, on
+    scenes of the small world, and so it only knows that world's nouns.
+
+    Parameters
+    ----------
+    encoder : whose patch features are probed.
+    scenes : training scenes, see :func:`readout_utils.scenes.random_scenes`.
+    penalty : of the ridge regression.
+    """
+
+    name = "linear probe"
+
+    def __init__(self, encoder: DualEncoder, scenes: Scenes, penalty: float = 1.0):
+        features = encoder.encode_images(draw_scenes(scenes))
+        targets = coverage(scenes, features.grid)
+        self._ridge = Ridge(alpha=penalty).fit(
+            features.patches.flatten(0, 1).numpy(), targets.reshape(-1, targets.shape[-1])
+        )
+
+    def score(self, encoder, features, captions, image=None) -> np.ndarray:
+        """See :class:`Readout`."""
+        image = _image_index(features, captions, image)
+        relations = [parse_relation(caption) for caption in captions]
+        flat = features.patches.flatten(0, 1).numpy()
+        shares = torch.from_numpy(self._ridge.predict(flat)).double().clamp(min=0)
+        places = centroids(shares.unflatten(0, features.patches.shape[:2]), features.grid)
+        subject = torch.tensor([noun_index(r.subject) for r in relations])
+        obj = torch.tensor([noun_index(r.object) for r in relations])
+        axis = torch.tensor([r.axis for r in relations], dtype=torch.float64)
+        return ((places[image, subject] - places[image, obj]) * axis).sum(-1).numpy()
 
 
 class DirectionOf:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import zlib
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
 
 import numpy as np
@@ -134,7 +134,7 @@ def _atlas() -> Image.Image:
         return Image.open(file).convert("RGBA")
 
 
-@lru_cache(maxsize=None)
+@cache
 def sticker(style: int, noun: int, size: int, mirrored: bool = False) -> np.ndarray:
     """One sticker as (size, size, 4) uint8, its colours premultiplied by its alpha."""
     left, top = noun * STICKER_PIXELS, style * STICKER_PIXELS
@@ -342,7 +342,14 @@ def _true_sayings(scenes: Scenes, index: int, subject: int, obj: int) -> list[tu
 def vocabulary() -> tuple[str, ...]:
     """Every word that captions of scenes use, sorted: what a pocket encoder's tokenizer knows."""
     phrases = [*NOUNS, *(phrase for group in _SAYINGS.values() for phrase in group)]
-    return tuple(sorted({*"a an and photo of big small large little".split(), *" ".join(phrases).split()}))
+    return tuple(
+        sorted(
+            {
+                *["a", "an", "and", "photo", "of", "big", "small", "large", "little"],
+                *" ".join(phrases).split(),
+            }
+        )
+    )
 
 
 # --- scenes that ask a question -----------------------------------------------------------------
@@ -407,3 +414,25 @@ def question_scenes(
     across = low + (rng.random((n, 2)) * (CANVAS - size + 1)).astype(int)
     x, y = (along, across) if axis == "left-right" else (across, along)
     return Scenes(noun=noun.repeat(2, axis=0), x=x, y=y, size=size, **looks)
+
+
+def coverage(scenes: Scenes, grid: tuple[int, int]) -> np.ndarray:
+    """Share of every patch that each noun's sticker box covers: (B, N, W) float32 in [0, 1].
+
+    N = rows x columns patches in reading order, W nouns. The truth a probe of patch features is trained on.
+    """
+    rows, columns = grid
+
+    def overlap(centre: np.ndarray, parts: int) -> np.ndarray:
+        """(B, K, parts): share of each part of the axis inside the box."""
+        edges = np.arange(parts + 1) * CANVAS / parts
+        low = (centre - scenes.size // 2)[..., None]
+        high = low + scenes.size[..., None]
+        inside = np.minimum(high, edges[1:]) - np.maximum(low, edges[:-1])
+        return np.clip(inside, 0, None) * parts / CANVAS
+
+    boxes = overlap(scenes.y, rows)[..., :, None] * overlap(scenes.x, columns)[..., None, :]
+    covered = np.zeros((len(scenes), rows * columns, len(_NAMES)), dtype=np.float32)
+    scene, k = np.nonzero(scenes.noun >= 0)
+    covered[scene, :, scenes.noun[scene, k]] = boxes[scene, k].reshape(len(scene), -1)
+    return covered

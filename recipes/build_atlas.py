@@ -20,7 +20,7 @@ import numpy as np
 import resvg_py
 from PIL import Image
 
-from readout_utils.scenes import NOUNS, STYLES, STICKER_PIXELS
+from readout_utils.scenes import NOUNS, STICKER_PIXELS, STYLES
 
 ATLAS = Path(__file__).parents[1] / "readout_utils" / "data" / "stickers.png"
 

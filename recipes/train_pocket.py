@@ -11,6 +11,7 @@ it knows about direction: relational captions are one kind among several, as in 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import time
@@ -34,7 +35,8 @@ FAMILIES = {
 }
 MEAN = STD = (0.5, 0.5, 0.5)
 SETTINGS = {
-    "batch": 256,
+    "batch": 128,
+    "logit_scale": 100.0,  # where CLIP's own training ends, and its ceiling
     "muon_rate": 0.02,
     "adamw_rate": 1e-3,
     "weight_decay": 0.05,
@@ -91,7 +93,7 @@ def train(family: str, steps: int, run: Path, settings: dict) -> CLIP:
     """Train to ``steps``, from the last checkpoint in ``run`` if there is one."""
     torch.manual_seed(settings["seed"])
     tokenizer = WordTokenizer(vocabulary(), CONTEXT)
-    model = CLIP(**model_config(family), output_dict=True)
+    model = CLIP(**model_config(family), init_logit_scale=math.log(settings["logit_scale"]), output_dict=True)
     optimizers = make_optimizers(model, settings)
     highest = [[group["lr"] for group in o.param_groups] for o in optimizers]
     loss_function = open_clip.ClipLoss()
@@ -119,9 +121,7 @@ def train(family: str, steps: int, run: Path, settings: dict) -> CLIP:
         images, tokens = batch(step, settings, tokenizer)
         with torch.autocast("cpu", torch.bfloat16):
             out = compiled(images, tokens)
-        loss = loss_function(
-            out["image_features"].float(), out["text_features"].float(), out["logit_scale"]
-        )
+        loss = loss_function(out["image_features"].float(), out["text_features"].float(), out["logit_scale"])
         if not torch.isfinite(loss):
             raise SystemExit(f"The loss is {loss.item()} at step {step}; lower the rates.")
         for optimizer in optimizers:
@@ -156,8 +156,6 @@ def train(family: str, steps: int, run: Path, settings: dict) -> CLIP:
 
 def export(model: CLIP, family: str, folder: Path, run: Path) -> None:
     """Write an open_clip local-dir: config, safetensors, vocabulary, training curve, hash."""
-    import hashlib
-
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "model_cfg": model_config(family),
@@ -170,6 +168,16 @@ def export(model: CLIP, family: str, folder: Path, run: Path) -> None:
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     (folder / "SHA256").write_text(f"{digest}  {weights.name}\n")
     (folder / "curve.csv").write_text((run / "curve.csv").read_text())
+    state = torch.load(run / "checkpoint.pt", weights_only=True)
+    training = {
+        "steps": state["step"],
+        "seconds": round(state["seconds"]),
+        "threads": torch.get_num_threads(),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "settings": SETTINGS,
+        "versions": f"torch {torch.__version__}, open_clip {open_clip.__version__}",
+    }
+    (folder / "training.json").write_text(json.dumps(training, indent=1) + "\n")
     print(f"wrote {folder} ({weights.stat().st_size / 1e6:.1f} MB)")
 
 

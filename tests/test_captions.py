@@ -25,7 +25,10 @@ from readout_utils.captions import (
     ("caption", "expected"),
     [
         ("a dog to the left of a cup", ("dog", "to the left of", "cup")),
-        ("An apple is on the left side of the dining table.", ("apple", "on the left side of", "dining table")),
+        (
+            "An apple is on the left side of the dining table.",
+            ("apple", "on the left side of", "dining table"),
+        ),
         ("A photo of a person above a tv", ("person", "above", "tv")),
         ("The ox is at the right side of the tv.", ("ox", "at the right side of", "tv")),
         ("the man in the red shirt is behind the dog", ("red shirt", "behind", "dog")),

@@ -31,7 +31,11 @@ def real_architecture(name: str, **options):
     vision = dict(config["vision_cfg"])
     if "timm_model_name" not in vision:
         vision["layers"] = 3
-    config = {**config, "vision_cfg": vision, "text_cfg": {**config["text_cfg"], "layers": 1, "vocab_size": 49408}}
+    config = {
+        **config,
+        "vision_cfg": vision,
+        "text_cfg": {**config["text_cfg"], "layers": 1, "vocab_size": 49408},
+    }
     config.pop("custom_text", None)
     config["text_cfg"].pop("hf_tokenizer_name", None)
     config["text_cfg"].pop("tokenizer_kwargs", None)
@@ -92,7 +96,7 @@ def hooked_map_patches(encoder: DualEncoder, pixels: torch.Tensor) -> torch.Tens
 def test_pooled_equals_encode_image(real):
     images = photos(2, 224, 224)
     features = real.encode_images(images)
-    preprocess = open_clip.image_transform_v2(real._preprocess, is_train=False)
+    preprocess = open_clip.transform.image_transform_v2(real._preprocess, is_train=False)
     pixels = torch.stack([preprocess(image) for image in images])
     with torch.no_grad():
         expected = real.model.encode_image(pixels, normalize=True)
@@ -226,7 +230,7 @@ def test_own_view_and_whole_view(make_random_pocket):
     own = make_random_pocket(0)
     whole = DualEncoder(own.model, own.tokenizer, pooled_view="whole")
     image = photos(1, 64, 128)
-    preprocess = open_clip.image_transform_v2(own._preprocess, is_train=False)
+    preprocess = open_clip.transform.image_transform_v2(own._preprocess, is_train=False)
     with torch.no_grad():
         cropped = own.model.encode_image(preprocess(image[0])[None], normalize=True)
     a, b = own.encode_images(image), whole.encode_images(image)
@@ -274,7 +278,7 @@ def test_palette_with_transparency(tmp_path):
         (np.full((4, 4, 3), np.nan), "NaN"),
         (np.full((4, 4, 3), 2.0), r"\[0, 1\]"),
         (np.full((4, 4, 3), 300), "0..255"),
-        (np.zeros((3, 4, 4)), "channels last"),
+        (np.zeros((3, 8, 5)), "channels last"),
         (np.zeros((0, 4, 3)), "none of"),
         ("nowhere.png", "No image at"),
         (7, "not <class 'int'>"),

@@ -36,7 +36,7 @@ class NamedWords:
 
 def random_features(seed: int, b: int = 4, grid=(4, 6)) -> ImageFeatures:
     generator = torch.Generator().manual_seed(seed)
-    draw = lambda *shape: torch.nn.functional.normalize(torch.randn(*shape, 8, generator=generator), dim=-1)  # noqa: E731
+    draw = lambda *shape: torch.nn.functional.normalize(torch.randn(*shape, 8, generator=generator), dim=-1)
     return ImageFeatures(draw(b), draw(b, grid[0] * grid[1]), grid)
 
 
@@ -75,12 +75,19 @@ def test_displacement_is_odd_under_flip(seed, variant):
 @settings(max_examples=30, deadline=None)
 def test_mirrored_image_and_flipped_relation_score_the_same(seed, variant):
     features, readout = random_features(seed), Displacement(variant)
-    captions = ["a dog to the left of a cup", "a tv right of a hat", "a pig left of a bed", "a fox on the right of an owl"]
+    captions = [
+        "a dog to the left of a cup",
+        "a tv right of a hat",
+        "a pig left of a bed",
+        "a fox on the right of an owl",
+    ]
     s = readout.score(NamedWords(), features, captions)
     t = readout.score(NamedWords(), mirrored(features), [flip(c) for c in captions])
     np.testing.assert_allclose(t, s, atol=1e-9)
     vertical = readout.score(NamedWords(), features, ["a dog above a cup"] * 4)
-    np.testing.assert_allclose(readout.score(NamedWords(), mirrored(features), ["a dog above a cup"] * 4), vertical, atol=1e-9)
+    np.testing.assert_allclose(
+        readout.score(NamedWords(), mirrored(features), ["a dog above a cup"] * 4), vertical, atol=1e-9
+    )
 
 
 @given(seed=seeds, variant=variants)
@@ -152,7 +159,10 @@ def test_deployed_is_the_cosine(pocket):
         (lambda f: Displacement().score(NamedWords(), f, []), "No captions"),
         (lambda f: Displacement().score(NamedWords(), f, "a dog above a cup"), "write"),
         (lambda f: Displacement().score(NamedWords(), f, ["a dog above a cup"]), "1 captions for 4 images"),
-        (lambda f: Displacement().score(NamedWords(), f, ["a dog above a cup"], [4]), "indices into 4 images"),
+        (
+            lambda f: Displacement().score(NamedWords(), f, ["a dog above a cup"], [4]),
+            "indices into 4 images",
+        ),
         (lambda f: Displacement().score(NamedWords(), f, ["a dog beside a cup"], [0]), "No relation phrase"),
         (
             lambda f: Displacement().score(
@@ -183,9 +193,13 @@ def test_components_rebuild_the_orbit():
 
 def test_profiles_of_scores_with_known_symmetry():
     captions = [relate("dog", "above", "cup"), relate("owl", "left of", "key")]
-    only_relation = orbit_scores(lambda c: np.array([float("above" in x or "left" in x) for x in c]), captions)
+    only_relation = orbit_scores(
+        lambda c: np.array([float("above" in x or "left" in x) for x in c]), captions
+    )
     assert symmetry_profile(only_relation).round(9).tolist() == [1, 0, 0]
-    only_subject = orbit_scores(lambda c: np.array([float(x.startswith(("a dog", "an owl"))) for x in c]), captions)
+    only_subject = orbit_scores(
+        lambda c: np.array([float(x.startswith(("a dog", "an owl"))) for x in c]), captions
+    )
     assert symmetry_profile(only_subject).round(9).tolist() == [0, 1, 0]
     constant = orbit_scores(lambda c: np.ones(len(c)), captions)
     assert symmetry_profile(constant).tolist() == [0, 0, 0]
@@ -230,7 +244,9 @@ def test_half_accuracy_proposition_on_random_encoders(make_random_pocket, seed):
         name = "swap-even"
 
         def score(self, _, features, captions, image):
-            both = [Deployed().score(encoder, features, list(c), image) for c in (captions, map(swap, captions))]
+            both = [
+                Deployed().score(encoder, features, list(c), image) for c in (captions, map(swap, captions))
+            ]
             return both[0] + both[1]
 
     even = score_items(encoder, benchmark, Even(), features)
@@ -248,7 +264,7 @@ def test_direction_of_a_readout(pocket):
     benchmark = load_benchmark("scenes/left-right", items=20)
     features = pocket.encode_images(benchmark.images)
     captions = benchmark.right_captions()
-    score = lambda c: Deployed().score(pocket, features, c, benchmark.image)  # noqa: E731
+    score = lambda c: Deployed().score(pocket, features, c, benchmark.image)
     expected = direction(orbit_scores(score, captions))
     ours = DirectionOf(Deployed()).score(pocket, features, captions, benchmark.image)
     np.testing.assert_allclose(ours, expected, atol=1e-12)
