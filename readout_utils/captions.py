@@ -288,3 +288,30 @@ def paraphrases(caption: str) -> list[str]:
 def orbit(caption: str) -> tuple[str, str, str, str]:
     """The four variants (a r b), (a r' b), (b r a), (b r' a) of a caption."""
     return caption, flip(caption), swap(caption), flip(swap(caption))
+
+
+# --- which words are aligned ---------------------------------------------------------------------
+
+# Words that name nothing to look for. The published kit has a list of its own.
+_STOP_WORDS = (
+    _DETERMINERS
+    | _COPULAS
+    | frozenset(["and", "or", "but", "with", "from", "into", "onto", "near", "there", "photo", "picture", "image"])
+    | frozenset(["has", "have", "had", "side", "for", "who", "which", "while", "not", "very"])
+)  # fmt: skip
+_MOST_WORDS = 12
+
+
+def noun_phrases(caption: str) -> tuple[str, ...]:
+    """The distinct subjects and objects of a caption, in reading order."""
+    return tuple(dict.fromkeys(noun for r in parse_relations(caption) for noun in (r.subject, r.object)))
+
+
+def content_words(caption: str) -> tuple[str, ...]:
+    """The published choice of words: alphabetic, longer than two letters, no stop word, the first 12.
+
+    Words of the relation phrase ("left", "above") stay in.
+    """
+    words = (match.group() for match in _WORD.finditer(caption.lower()))
+    kept = (w for w in words if w.isalpha() and len(w) > 2 and w not in _STOP_WORDS)
+    return tuple(dict.fromkeys(kept))[:_MOST_WORDS]

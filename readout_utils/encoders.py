@@ -438,7 +438,7 @@ class DualEncoder:
 
     @torch.inference_mode()
     def _encode_batch(self, images: list[Image.Image], size: tuple[int, int]):
-        whole = self._to_pixels(images, size)
+        whole = self.to_pixels(images, size)
         same = self.pooled_view == "whole" or (
             size == self.built_size and all(image.size == size[::-1] for image in images)
         )
@@ -448,8 +448,13 @@ class DualEncoder:
             pooled, _ = self._tower.forward(own, None)
         return (F.normalize(x.float(), dim=-1).cpu() for x in (pooled, patches))
 
-    def _to_pixels(self, images: list[Image.Image], size: tuple[int, int]) -> Tensor:
-        height, width = size
+    def to_pixels(self, images: Sequence, size: tuple[int, int] | None = None) -> Tensor:
+        """Pictures resized to (height, width) and normalised as the model expects: (B, 3, height, width).
+
+        ``size`` defaults to the one at which the first picture is read for its patches.
+        """
+        images = self._load(images)
+        height, width = size or self.size_of(images[0].size)
         resample = {"bilinear": Image.Resampling.BILINEAR}.get(
             self._preprocess.interpolation, Image.Resampling.BICUBIC
         )

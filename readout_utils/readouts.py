@@ -15,7 +15,7 @@ import torch
 from sklearn.linear_model import Ridge
 
 from .alignment import TEMPERATURE, VARIANTS, centroids, similarity, weights
-from .captions import flip, parse_relation, parse_relations, swap
+from .captions import content_words, flip, noun_phrases, parse_relation, parse_relations, swap
 from .encoders import DualEncoder, ImageFeatures
 from .scenes import Scenes, coverage, draw_scenes, noun_index
 
@@ -78,72 +78,88 @@ class Deployed:
 class Displacement:
     """Antisymmetric Displacement Readout (ADR; Li et al. 2026).
 
-    Every noun phrase of the caption is aligned with the patches by itself; the score is the
-    displacement from the object's centroid to the subject's along the axis of the relation, summed
-    over the caption's relations. In units of the image's side, positive when the picture agrees.
+    The caption's words are aligned with the patches; the score is the displacement from the object's
+    centroid to the subject's along the axis of the relation, summed over the caption's relations. In
+    units of the image's side, positive when the picture agrees.
 
     Parameters
     ----------
     variant : "excess" (the published default), "dense", "coupling" or "argmax"; see
         :func:`readout_utils.alignment.weights`.
     temperature : of the softmax or the coupling.
-    template : how a noun is put to the text encoder; published: alone.
+    words : what is aligned. ``"phrases"``: the whole noun phrases on either side of the relation, and no
+        caption drops out. ``"content"``: every content word, relation words too, as published; subject and
+        object are then the last words of their phrases, and a caption in which one of them is no content
+        word ("tv" is too short) is not covered and scores 0.
+    template : how a word is put to the text encoder; published: alone.
 
     Raises
     ------
-    ValueError : an unknown variant, a template without "{}".
+    ValueError : an unknown variant or choice of words, a template without "{}".
     readout_utils.captions.CaptionError : when scoring a caption in which no directed relation is found.
     """
 
-    def __init__(self, variant: str = "excess", temperature: float = TEMPERATURE, template: str = "{}"):
+    def __init__(
+        self,
+        variant: str = "excess",
+        temperature: float = TEMPERATURE,
+        words: str = "phrases",
+        template: str = "{}",
+    ):
         if variant not in VARIANTS:
             raise ValueError(f"Unknown variant {variant!r}; there are {', '.join(VARIANTS)}.")
+        if words not in ("phrases", "content"):
+            raise ValueError(f"words is 'phrases' or 'content', not {words!r}.")
         if "{}" not in template:
-            raise ValueError(f"The template {template!r} has no {{}} for the noun.")
-        self.variant, self.temperature, self.template = variant, temperature, template
+            raise ValueError(f"The template {template!r} has no {{}} for the word.")
+        self.variant, self.temperature, self.words, self.template = variant, temperature, words, template
         self.name = f"ADR {variant}" + (f" {temperature:g}" if temperature != TEMPERATURE else "")
+        self.name += ", content words" if words == "content" else ""
 
     def __repr__(self) -> str:
-        return f"Displacement({self.variant!r}, temperature={self.temperature})"
+        return f"Displacement({self.variant!r}, {self.temperature}, words={self.words!r})"
+
+    def _aligned(self, caption: str) -> tuple[tuple[str, ...], list[tuple]]:
+        """The words to align, sorted, and for each relation (subject column, object column, axis)."""
+        relations = parse_relations(caption)
+        if self.words == "phrases":
+            words = tuple(sorted(noun_phrases(caption)))
+            pairs = [(r.subject, r.object, r.axis) for r in relations]
+        else:
+            words = tuple(sorted(content_words(caption)))
+            pairs = [(r.subject.split()[-1], r.object.split()[-1], r.axis) for r in relations]
+        return words, [(words.index(a), words.index(b), e) for a, b, e in pairs if {a, b} <= set(words)]
+
+    def covers(self, captions: Sequence[str]) -> np.ndarray:
+        """Whether each caption is scored (n,): all are, unless ``words="content"`` loses a noun."""
+        return np.array([bool(self._aligned(caption)[1]) for caption in captions])
 
     def score(self, encoder, features, captions, image=None) -> np.ndarray:
         """See :class:`Readout`."""
         image = _image_index(features, captions, image)
-        parsed = [parse_relations(caption) for caption in captions]
-        nouns = [
-            tuple(dict.fromkeys(noun for r in relations for noun in (r.subject, r.object)))
-            for relations in parsed
-        ]
-        distinct = sorted({noun for group in nouns for noun in group})
-        place = {noun: row for row, noun in enumerate(distinct)}
-        words = encoder.encode_texts([self.template.format(noun) for noun in distinct])
+        aligned = {caption: self._aligned(caption) for caption in dict.fromkeys(captions)}
+        distinct = sorted({word for words, _ in aligned.values() for word in words})
+        place = {word: row for row, word in enumerate(distinct)}
+        vectors = encoder.encode_texts([self.template.format(word) for word in distinct])
         scores = torch.zeros(len(captions), dtype=torch.float64)
-        by_size: dict[int, list[int]] = {}  # captions with equally many nouns go together
-        for j, group in enumerate(nouns):
-            by_size.setdefault(len(group), []).append(j)
+        by_size: dict[int, list[int]] = {}  # captions with equally many words go together
+        for j, caption in enumerate(captions):
+            if aligned[caption][1]:
+                by_size.setdefault(len(aligned[caption][0]), []).append(j)
         for members in by_size.values():
             for start in range(0, len(members), _CHUNK):
                 chunk = members[start : start + _CHUNK]
-                # one alignment for all captions that put the same nouns to the same image
+                # one alignment for all captions that put the same words to the same image
                 rows: dict[tuple, int] = {}
-                row_of = [rows.setdefault((int(image[j]), tuple(sorted(nouns[j]))), len(rows)) for j in chunk]
-                places = centroids(
-                    weights(
-                        similarity(
-                            features.patches[[i for i, _ in rows]],
-                            words[[[place[noun] for noun in group] for _, group in rows]],
-                        ),
-                        self.variant,
-                        self.temperature,
-                    ),
-                    features.grid,
+                row_of = [rows.setdefault((int(image[j]), aligned[captions[j]][0]), len(rows)) for j in chunk]
+                places = self._places(
+                    features, [i for i, _ in rows], vectors[[[place[w] for w in words] for _, words in rows]]
                 )
-                groups = [group for _, group in rows]
                 item, row, subject, obj, axis = zip(
                     *(
-                        (j, row, groups[row].index(r.subject), groups[row].index(r.object), r.axis)
+                        (j, row, *relation)
                         for j, row in zip(chunk, row_of, strict=True)
-                        for r in parsed[j]
+                        for relation in aligned[captions[j]][1]
                     ),
                     strict=True,
                 )
@@ -152,6 +168,11 @@ class Displacement:
                 along = (apart * torch.tensor(axis, dtype=torch.float64)).sum(-1)
                 scores.index_add_(0, torch.tensor(item), along)
         return scores.numpy()
+
+    def _places(self, features: ImageFeatures, image: list[int], words: torch.Tensor) -> torch.Tensor:
+        """Centroids (b, m, 2) of words (b, m, D) on images (b,)."""
+        table = similarity(features.patches[image], words)
+        return centroids(weights(table, self.variant, self.temperature), features.grid)
 
 
 class PatchProbe:

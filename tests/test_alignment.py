@@ -54,7 +54,9 @@ def test_coupling_survives_extreme_temperatures(temperature):
     assert torch.isfinite(pi).all()
     torch.testing.assert_close(pi.sum(1), torch.full((3, 2), 0.5, dtype=torch.float64), atol=1e-12, rtol=0)
     if temperature > 1e-3:  # the published number of iterations suffices there
-        torch.testing.assert_close(pi.sum(2), torch.full((3, 16), 1 / 16, dtype=torch.float64), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            pi.sum(2), torch.full((3, 16), 1 / 16, dtype=torch.float64), atol=1e-4, rtol=0
+        )
 
 
 @given(seed=st.integers(0, 10_000), variant=st.sampled_from(VARIANTS))

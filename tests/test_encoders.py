@@ -106,7 +106,7 @@ def test_pooled_equals_encode_image(real):
 def test_patches_equal_hooks(real):
     images = photos(2, 224, 224)
     features = real.encode_images(images)
-    pixels = real._to_pixels(images, (224, 224))
+    pixels = real.to_pixels(images, (224, 224))
     hooked = hooked_map_patches if "SigLIP" in real.name else hooked_class_patches
     torch.testing.assert_close(features.patches, hooked(real, pixels), atol=2e-6, rtol=0)
     assert features.grid == (224 // real._tower.patch[0],) * 2
@@ -159,7 +159,7 @@ def test_model_built_for_a_rectangle(make_random_pocket):
     images = photos(2, 32, 64)
     features = encoder.encode_images(images)
     assert features.grid == (4, 8)
-    pixels = encoder._to_pixels(images, (32, 64))
+    pixels = encoder.to_pixels(images, (32, 64))
     with torch.no_grad():
         expected = encoder.model.encode_image(pixels, normalize=True)
     torch.testing.assert_close(features.pooled, expected, atol=1e-6, rtol=0)
@@ -171,7 +171,7 @@ def test_model_built_for_a_rectangle(make_random_pocket):
 def test_plain_tokens_of_an_averaging_tower_average_to_the_pooled_feature(make_random_pocket, pool):
     encoder = make_random_pocket(1, pool_type=pool)
     encoder.patch_features = "tokens"
-    pixels = encoder._to_pixels(photos(2, 64, 64), (64, 64))
+    pixels = encoder.to_pixels(photos(2, 64, 64), (64, 64))
     with torch.no_grad():
         pooled, patches = encoder._tower.forward(pixels, "tokens")
         torch.testing.assert_close(pooled, encoder.model.encode_image(pixels), atol=1e-5, rtol=0)
@@ -183,7 +183,7 @@ def test_plain_tokens_of_an_averaging_tower_average_to_the_pooled_feature(make_r
 def test_value_path_variants_equal_plain_derivations(make_random_pocket, kind):
     encoder = make_random_pocket(2)
     visual = encoder.model.visual
-    pixels = encoder._to_pixels(photos(2, 64, 64), (64, 64))
+    pixels = encoder.to_pixels(photos(2, 64, 64), (64, 64))
     with torch.no_grad():
         _, ours = encoder._tower.forward(pixels, kind)
         x = visual._embeds(pixels)
@@ -392,7 +392,7 @@ def test_checkpoint_file_round_trip(tmp_path):
     encoder = load_encoder(str(path), architecture="ViT-S-32", activation="gelu")
     image = photos(1, 224, 224)
     with torch.no_grad():
-        expected = model.eval().encode_image(encoder._to_pixels(image, (224, 224)), normalize=True)
+        expected = model.eval().encode_image(encoder.to_pixels(image, (224, 224)), normalize=True)
     torch.testing.assert_close(encoder.encode_images(image).pooled, expected, atol=2e-6, rtol=0)
     assert encoder.encode_texts(["a dog"]).shape == (1, 384)
 

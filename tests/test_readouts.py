@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from readout_utils.alignment import VARIANTS
 from readout_utils.benchmarks import load_benchmark
-from readout_utils.captions import RELATIONS, CaptionError, flip, orbit, relate, swap
+from readout_utils.captions import RELATIONS, CaptionError, content_words, flip, orbit, relate, swap
 from readout_utils.deflation import credit
 from readout_utils.encoders import ImageFeatures
 from readout_utils.evaluation import score_items
@@ -69,6 +69,50 @@ def test_displacement_is_odd_under_flip(seed, variant):
     s = readout.score(NamedWords(), features, CAPTIONS)
     t = readout.score(NamedWords(), features, [flip(c) for c in CAPTIONS])
     np.testing.assert_allclose(t, -s, atol=1e-12)
+
+
+@given(seed=seeds, variant=variants)
+@settings(max_examples=30, deadline=None)
+def test_with_content_words_only_separate_alignments_are_odd_under_flip(seed, variant):
+    """With the relation's words as columns, a coupling lets them disturb the nouns: swap stays exact."""
+    features, readout = random_features(seed), Displacement(variant, words="content")
+    captions = [
+        "a dog to the left of a cup",
+        "an owl above a key",
+        "a hat right of a pan",
+        "a pig under a bed",
+    ]
+    s, flipped, swapped = (
+        readout.score(NamedWords(), features, list(c))
+        for c in (captions, map(flip, captions), map(swap, captions))
+    )
+    np.testing.assert_allclose(swapped, -s, atol=1e-12)
+    if variant in ("dense", "argmax"):
+        np.testing.assert_allclose(flipped, -s, atol=1e-12)
+        np.testing.assert_allclose(
+            s, Displacement(variant).score(NamedWords(), features, captions), atol=1e-12
+        )
+    else:
+        assert np.abs(flipped + s).max() > 1e-6
+
+
+@given(seed=seeds, variant=variants)
+@settings(max_examples=20, deadline=None)
+def test_other_words_may_come_in_any_order(seed, variant):
+    features, readout = random_features(seed), Displacement(variant, words="content")
+    one = readout.score(NamedWords(), features, ["red shiny dog above cup"], [0])
+    two = readout.score(NamedWords(), features, ["shiny red dog above cup"], [0])
+    np.testing.assert_allclose(one, two, atol=1e-12)
+
+
+def test_content_words_lose_short_nouns_openly():
+    readout = Displacement(words="content")
+    captions = ["a dog above a cup", "a tv above a cup", "a dining table left of the ox"]
+    assert readout.covers(captions).tolist() == [True, False, False]
+    assert Displacement().covers(captions).all()
+    s = readout.score(NamedWords(), random_features(0), captions, [0, 0, 0])
+    assert s[0] != 0 and s[1] == 0 and s[2] == 0
+    assert content_words("The dining table is to the left of a TV and an ox") == ("dining", "table", "left")
 
 
 @given(seed=seeds, variant=variants)
@@ -155,7 +199,8 @@ def test_deployed_is_the_cosine(pocket):
     ("call", "message"),
     [
         (lambda f: Displacement("sparse"), "there are excess"),
-        (lambda f: Displacement(template="photo"), "no {} for the noun"),
+        (lambda f: Displacement(template="photo"), "no {} for the word"),
+        (lambda f: Displacement(words="all"), "'phrases' or 'content'"),
         (lambda f: Displacement().score(NamedWords(), f, []), "No captions"),
         (lambda f: Displacement().score(NamedWords(), f, "a dog above a cup"), "write"),
         (lambda f: Displacement().score(NamedWords(), f, ["a dog above a cup"]), "1 captions for 4 images"),

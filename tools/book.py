@@ -107,7 +107,10 @@ def lint(path: Path, url: str, chapter: bool = True) -> list[str]:
             expect(re.search(rf"^## {section}", prose, re.M), f"lacks the section '{section}'")
         expect(re.search(r"\d+ minutes", first), "the opening does not say how long it takes")
         expect(prose.count(":::{exercise}") >= 2, "has fewer than two exercises")
-        expect(prose.count(":::{exercise}") == prose.count("{solution-start}"), "exercises and solutions differ in number")
+        expect(
+            prose.count(":::{exercise}") == prose.count("{solution-start}"),
+            "exercises and solutions differ in number",
+        )
     expect(sum(map(compared, code)) >= 3, "commits fewer than three outputs that nbval compares")
     for number, cell in enumerate(code):
         where = f"code cell {number} ({cell.source.strip().splitlines()[0][:50] if cell.source.strip() else 'empty'})"
@@ -131,7 +134,12 @@ def set_repository(url: str, root: Path = ROOT) -> None:
         raise BookError(f"{url!r} is not of the form https://github.com/<owner>/<name>.")
     old = repository(root)
     short = [address.removeprefix("https://github.com/") for address in (old, url)]
-    for path in [root / "_config.yml", root / "README.md", root / "CITATION.cff", *sorted((root / "notebooks").glob("*.ipynb"))]:
+    for path in [
+        root / "_config.yml",
+        root / "README.md",
+        root / "CITATION.cff",
+        *sorted((root / "notebooks").glob("*.ipynb")),
+    ]:
         text = path.read_text()
         path.write_text(text.replace(old, url).replace(f"/github/{short[0]}/", f"/github/{short[1]}/"))
 
@@ -226,13 +234,27 @@ def toc_pages(root: Path = ROOT) -> list[str]:
 def sphinx(site: Path) -> None:
     """Build the pages; any warning is an error."""
     done = subprocess.run(
-        [str(Path(sys.executable).parent / "jupyter-book"), "build", str(site), "--all", "-W", "-n", "--keep-going"],
+        [
+            str(Path(sys.executable).parent / "jupyter-book"),
+            "build",
+            str(site),
+            "--all",
+            "-W",
+            "-n",
+            "--keep-going",
+        ],
         capture_output=True,
         text=True,
     )
     if done.returncode:
-        log = [line for line in done.stderr.splitlines() if "WARNING" in line or "ERROR" in line or "rror:" in line]
-        raise BookError("The pages do not build cleanly:\n" + "\n".join(log or done.stderr.splitlines()[-20:]))
+        log = [
+            line
+            for line in done.stderr.splitlines()
+            if "WARNING" in line or "ERROR" in line or "rror:" in line
+        ]
+        raise BookError(
+            "The pages do not build cleanly:\n" + "\n".join(log or done.stderr.splitlines()[-20:])
+        )
 
 
 class _Page(HTMLParser):
@@ -248,7 +270,9 @@ class _Page(HTMLParser):
         if tag in ("script", "link", "img", "iframe"):
             rel = attributes.get("rel") or ""
             if "preconnect" not in rel and "canonical" not in rel:
-                self.addresses += [attributes.get(key) or "" for key in ("src", "href") if attributes.get(key)]
+                self.addresses += [
+                    attributes.get(key) or "" for key in ("src", "href") if attributes.get(key)
+                ]
 
 
 def check_pages(html: Path, pages: list[str]) -> list[str]:
@@ -305,7 +329,10 @@ def build(root: Path = ROOT) -> list[dict]:
     rows = []
     for path in chapters:
         rows.append(execute(path, site / "notebooks" / path.name))
-        print(f"{rows[-1]['chapter']:40s} {rows[-1]['seconds']:6.1f} s {rows[-1]['megabytes']:7.0f} MB", flush=True)
+        print(
+            f"{rows[-1]['chapter']:40s} {rows[-1]['seconds']:6.1f} s {rows[-1]['megabytes']:7.0f} MB",
+            flush=True,
+        )
     status = site / "book" / "status.md"
     if status.is_file():
         status.write_text(status.read_text().replace("<!-- execution table -->", status_table(rows)))
@@ -331,9 +358,7 @@ def refresh(which: list[str], root: Path = ROOT) -> None:
             "language_info": {"name": "python"},
         }
         for cell in notebook.cells:
-            cell.metadata = {
-                key: cell.metadata[key] for key in ("tags", "mystnb") if cell.metadata.get(key)
-            }
+            cell.metadata = {key: cell.metadata[key] for key in ("tags", "mystnb") if cell.metadata.get(key)}
         nbformat.write(notebook, path)
         print(f"{row['chapter']:40s} {row['seconds']:6.1f} s {row['megabytes']:7.0f} MB", flush=True)
 
