@@ -221,7 +221,7 @@ def random_scenes(
     *,
     styles=TRAINING_STYLES,
     stickers: tuple[int, ...] = (1, 2, 2, 3),
-    sizes: tuple[int, int] = (20, 32),
+    sizes: tuple[int, int] = (24, 32),
     pairs: str = "training",
 ) -> Scenes:
     """Sample n scenes of one to three different nouns that hardly overlap.
@@ -297,7 +297,7 @@ _SAYINGS = {
 }  # fmt: skip
 
 #: A sticker of at least so many pixels may be called big, the others small.
-BIG = 26
+BIG = 28
 
 
 def caption_scenes(scenes: Scenes, seed: int) -> list[str]:
@@ -368,7 +368,7 @@ def question_scenes(
     *,
     styles=TRAINING_STYLES,
     pairs: str = "training",
-    sizes: tuple[int, int] = (20, 32),
+    sizes: tuple[int, int] = (24, 32),
 ) -> Scenes:
     """Two-sticker scenes for a directed question, balanced so that text alone cannot answer it.
 

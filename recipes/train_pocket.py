@@ -38,7 +38,7 @@ SETTINGS = {
     "batch": 128,
     "logit_scale": 100.0,  # where CLIP's own training ends, and its ceiling
     "muon_rate": 0.02,
-    "adamw_rate": 1e-3,
+    "adamw_rate": 2e-3,
     "weight_decay": 0.05,
     "warmup": 100,
     "decay": 0.3,  # share of the steps over which the rate falls to 0 at the end
