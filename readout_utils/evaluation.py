@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,13 @@ from .readouts import Readout
 _RESAMPLES = 2000
 
 
+@lru_cache(maxsize=4)
+def _resamples(count: int, seed: int) -> np.ndarray:
+    """How often each of ``count`` sources is drawn in each resample: (resamples, count)."""
+    rng = np.random.default_rng(seed)
+    return rng.multinomial(count, np.full(count, 1 / count), size=_RESAMPLES).astype(np.float32)
+
+
 def bootstrap_interval(
     values: np.ndarray, sources: np.ndarray, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float]:
@@ -25,9 +33,7 @@ def bootstrap_interval(
     _, sources = np.unique(sources, return_inverse=True)
     sums = np.bincount(sources, weights=values)
     counts = np.bincount(sources)
-    drawn = np.random.default_rng(seed).multinomial(
-        len(counts), np.full(len(counts), 1 / len(counts)), size=_RESAMPLES
-    )
+    drawn = _resamples(len(counts), seed)
     means = (drawn @ sums) / (drawn @ counts)
     tail = (1 - level) / 2
     return tuple(np.quantile(means, [tail, 1 - tail]))

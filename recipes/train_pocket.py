@@ -36,7 +36,7 @@ FAMILIES = {
 MEAN = STD = (0.5, 0.5, 0.5)
 SETTINGS = {
     "batch": 128,
-    "logit_scale": 100.0,  # where CLIP's own training ends, and its ceiling
+    "logit_scale": 100.0,  # fixed where CLIP's own training ends, at its ceiling
     "muon_rate": 0.02,
     "adamw_rate": 2e-3,
     "weight_decay": 0.05,
@@ -44,6 +44,7 @@ SETTINGS = {
     "decay": 0.3,  # share of the steps over which the rate falls to 0 at the end
     "seed": 1,
 }
+SAVE_EVERY = 250
 ROOT = Path(__file__).parents[1]
 
 
@@ -57,6 +58,8 @@ def model_config(family: str) -> dict:
 def make_optimizers(model: torch.nn.Module, settings: dict) -> list[torch.optim.Optimizer]:
     matrices, decayed, plain = [], [], []
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         if parameter.ndim == 2 and "resblocks" in name:
             matrices.append(parameter)
         elif parameter.ndim >= 2 and "positional" not in name:
@@ -89,11 +92,15 @@ def batch(step: int, settings: dict, tokenizer: WordTokenizer) -> tuple[torch.Te
     return (pixels - MEAN[0]) / STD[0], tokenizer(caption_scenes(scenes, seed))
 
 
-def train(family: str, steps: int, run: Path, settings: dict) -> CLIP:
-    """Train to ``steps``, from the last checkpoint in ``run`` if there is one."""
+def train(family: str, steps: int, run: Path, settings: dict, compiled: bool = True) -> CLIP:
+    """Train to ``steps``, from the last checkpoint in ``run`` if there is one.
+
+    ``compiled=False`` runs the model as it is: slower, and no wait for the compiler at the start.
+    """
     torch.manual_seed(settings["seed"])
     tokenizer = WordTokenizer(vocabulary(), CONTEXT)
     model = CLIP(**model_config(family), init_logit_scale=math.log(settings["logit_scale"]), output_dict=True)
+    model.logit_scale.requires_grad_(False)
     optimizers = make_optimizers(model, settings)
     highest = [[group["lr"] for group in o.param_groups] for o in optimizers]
     loss_function = open_clip.ClipLoss()
@@ -110,8 +117,8 @@ def train(family: str, steps: int, run: Path, settings: dict) -> CLIP:
         log.write_text("\n".join(kept) + "\n")
         print(f"resuming at step {start}", flush=True)
     else:
-        log.write_text("step,loss,logit_scale,seconds\n")
-    compiled = torch.compile(model)
+        log.write_text("step,loss,seconds\n")
+    forward = torch.compile(model) if compiled else model
     began, total = time.time() - seconds, 0.0
     for step in range(start, steps):
         share = rate(step, steps, settings)
@@ -120,7 +127,7 @@ def train(family: str, steps: int, run: Path, settings: dict) -> CLIP:
                 group["lr"] = high * share
         images, tokens = batch(step, settings, tokenizer)
         with torch.autocast("cpu", torch.bfloat16):
-            out = compiled(images, tokens)
+            out = forward(images, tokens)
         loss = loss_function(out["image_features"].float(), out["text_features"].float(), out["logit_scale"])
         if not torch.isfinite(loss):
             raise SystemExit(f"The loss is {loss.item()} at step {step}; lower the rates.")
@@ -130,16 +137,14 @@ def train(family: str, steps: int, run: Path, settings: dict) -> CLIP:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
-        with torch.no_grad():
-            model.logit_scale.clamp_(0, math.log(100))
         total += loss.item()
         if (step + 1) % 50 == 0:
-            row = f"{step + 1},{total / 50:.4f},{out['logit_scale'].item():.2f},{time.time() - began:.0f}"
+            row = f"{step + 1},{total / 50:.4f},{time.time() - began:.0f}"
             with log.open("a") as file:
                 file.write(row + "\n")
             print(row, flush=True)
             total = 0.0
-        if (step + 1) % 250 == 0 or step + 1 == steps:
+        if (step + 1) % SAVE_EVERY == 0 or step + 1 == steps:
             partial = checkpoint.with_suffix(".partial")
             torch.save(
                 {
