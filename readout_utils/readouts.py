@@ -152,9 +152,8 @@ class Displacement:
                 # one alignment for all captions that put the same words to the same image
                 rows: dict[tuple, int] = {}
                 row_of = [rows.setdefault((int(image[j]), aligned[captions[j]][0]), len(rows)) for j in chunk]
-                places = self._places(
-                    features, [i for i, _ in rows], vectors[[[place[w] for w in words] for _, words in rows]]
-                )
+                columns = torch.tensor([[place[word] for word in words] for _, words in rows])
+                places = self._places(features, [i for i, _ in rows], vectors[columns])
                 item, row, subject, obj, axis = zip(
                     *(
                         (j, row, *relation)
