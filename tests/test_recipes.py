@@ -63,11 +63,18 @@ def test_training_never_sees_what_is_held_out(monkeypatch):
             assert not held[np.ix_(row, row)].any()
 
 
-def test_the_rate_rises_holds_and_falls():
+def test_the_rate_rises_and_falls():
     rates = [train_pocket.rate(step, 1000, train_pocket.SETTINGS) for step in range(1000)]
-    assert rates[0] < 0.02
-    assert rates[500] == 1
+    peak = rates.index(max(rates))
+    assert 0.8 < rates[peak] < 1
+    assert rates[:peak] == sorted(rates[:peak])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
     assert 0 < rates[-1] < 0.01
+
+
+def test_patches_are_left_out_until_the_last_steps():
+    assert train_pocket.dropout(0, 1000, train_pocket.SETTINGS) == train_pocket.SETTINGS["patch_dropout"]
+    assert train_pocket.dropout(999, 1000, train_pocket.SETTINGS) == 0
 
 
 def test_shipped_card_belongs_to_the_shipped_weights():
