@@ -32,4 +32,4 @@ $(VENV)/.ready: requirements/book.txt pyproject.toml
 	touch $@
 
 clean:
-	rm -rf build $(VENV)
+	rm -rf build/site build/refresh build/screenshots $(VENV)

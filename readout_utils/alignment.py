@@ -77,7 +77,7 @@ def coupling(
     scores = _checked(similarity, temperature)
     n, m = scores.shape[1:]
     log_row, log_column = -math.log(n), -math.log(m)
-    active = torch.arange(len(scores))
+    active = torch.arange(len(scores), device=scores.device)
     g = scores.new_zeros(len(scores), 1, m)
     f = log_row - torch.logsumexp(scores + g, dim=2, keepdim=True)
     final_f, final_g = f.clone(), g.clone()

@@ -17,9 +17,10 @@ class Items:
     """The n items of a benchmark.
 
     ``images`` holds the M distinct pictures (anything ``encode_images`` takes); ``image`` (n,)
-    indexes them, and two items with the same index have the same source image. ``captions`` has n
-    rows of k candidate captions, ``correct`` (n,) says which is right, ``group`` (n,) names the
-    stratum an item belongs to. ``scenes`` describes the pictures where they were drawn.
+    indexes them. ``captions`` has n rows of k candidate captions, ``correct`` (n,) says which is right,
+    ``group`` (n,) names the stratum an item belongs to. ``source`` (n,) says which items belong together, as
+    items of one photograph do: no item is the null of another of its source, and resampling keeps them
+    together; by default each image is a source. ``scenes`` describes the pictures where they were drawn.
     """
 
     name: str
@@ -28,13 +29,17 @@ class Items:
     captions: tuple[tuple[str, ...], ...]
     correct: np.ndarray
     group: np.ndarray
+    source: np.ndarray | None = None
     scenes: Scenes | None = None
 
     def __post_init__(self):
         n = len(self.captions)
         if n == 0:
             raise ValueError(f"Benchmark {self.name!r} has no items.")
-        for field in ("image", "correct", "group"):
+        if self.source is None:
+            object.__setattr__(self, "source", self.image)
+        for field in ("image", "correct", "group", "source"):
+            object.__setattr__(self, field, np.asarray(getattr(self, field)))
             if len(getattr(self, field)) != n:
                 raise ValueError(
                     f"{self.name}: {n} rows of captions, {len(getattr(self, field))} in {field!r}."
@@ -42,6 +47,8 @@ class Items:
         if self.image.min() < 0 or self.image.max() >= len(self.images):
             raise ValueError(f"{self.name}: an item points outside its {len(self.images)} images.")
         for row, options in enumerate(self.captions):
+            if isinstance(options, str):
+                raise ValueError(f"{self.name}, item {row}: one text {options!r}, not a row of captions.")
             if len(options) < 2 or not 0 <= self.correct[row] < len(options):
                 raise ValueError(
                     f"{self.name}, item {row}: {len(options)} captions, number {self.correct[row]} "
@@ -83,6 +90,7 @@ def scene_items(axis: str, scenes: Scenes, name: str = "scenes") -> Items:
         captions=tuple(captions),
         correct=np.array(correct),
         group=np.full(n, axis),
+        source=np.arange(n) // 4,  # two scenes of the same two nouns, each asked both ways
         scenes=scenes,
     )
 

@@ -8,6 +8,7 @@ what stands between determiners and that phrase.
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,34 +18,37 @@ RIGHT, LEFT, UP, DOWN = (1.0, 0.0), (-1.0, 0.0), (0.0, -1.0), (0.0, 1.0)
 # Each line holds phrases that mean the same and, at the same place, their opposites. In front of
 # and behind are read as lower and higher in the image: a proxy for depth, not depth.
 _OPPOSITES: list[tuple[tuple[float, float], list[str], list[str]]] = [
-    (
-        LEFT,
-        ["to the left of", "on the left of", "on the left side of", "at the left side of", "at the left of", "left of"],
-        ["to the right of", "on the right of", "on the right side of", "at the right side of", "at the right of", "right of"],
-    ),
-    (UP, ["above", "over", "on top of", "on"], ["below", "under", "beneath", "underneath"]),
+    (UP, ["above", "over"], ["below", "under"]),
+    (UP, ["on top of", "on"], ["beneath", "underneath"]),
     (DOWN, ["in front of"], ["behind"]),
-]  # fmt: skip
+]
 
-# Verbs and variants that put the subject above the object; their opposite is "under".
-_ALSO_ON = ("upon", "atop", "riding", "riding on", "sitting on", "standing on", "lying on")
+# Said of left and right alike; the first six are the natural ones, and each other's paraphrases.
+_SIDES = ["to the {} of", "on the {} of", "on the {} side of", "at the {} side of", "at the {} of", "{} of"]
+_MORE_SIDES = [
+    "to the {} side of",
+    "in the {} of",
+    "in the {} side of",
+    "on {} of",
+    "on {} side of",
+    "to {} of",
+]
+_MORE_SIDES += [side.replace("{}", "far {}") for side in _SIDES + _MORE_SIDES]
+
+# Words that put the subject above the object; their opposite is "under", whose own opposite is "over".
+_ALSO_ON = ("upon", "atop", "riding", "riding on")
 
 
 def _lexicon() -> tuple[dict[str, tuple[float, float]], dict[str, str], dict[str, list[str]]]:
     axes, opposites, synonyms = {}, {}, {}
-    for axis, phrases, others in _OPPOSITES:
+    sides = [[side.format(name) for side in _SIDES + _MORE_SIDES] for name in ("left", "right")]
+    for axis, phrases, others in [(LEFT, *sides), *_OPPOSITES]:
         negated = tuple(-component + 0.0 for component in axis)
-        for phrase, other in zip(phrases, others, strict=True):
-            axes[phrase], axes[other] = axis, negated
-            opposites[phrase], opposites[other] = other, phrase
-        # "above" and "on" differ in contact: only phrases that mean the same are synonyms
-        for same in (phrases, others):
-            if axis == LEFT:
-                groups = [same]
-            else:
-                groups = [same[:2], same[2:]]
-            for group in groups:
-                synonyms.update({phrase: [p for p in group if p != phrase] for phrase in group})
+        for same, its_axis, opposite in ((phrases, axis, others), (others, negated, phrases)):
+            natural = same[: len(_SIDES)]
+            for phrase, other in zip(same, opposite, strict=True):
+                axes[phrase], opposites[phrase] = its_axis, other
+                synonyms[phrase] = [p for p in natural if p != phrase]
     for phrase in _ALSO_ON:
         axes[phrase], opposites[phrase], synonyms[phrase] = UP, "under", []
     return axes, opposites, synonyms
@@ -63,6 +67,9 @@ _DETERMINERS = frozenset(
         "these",
         "those",
         "some",
+        "another",
+        "each",
+        "every",
         "his",
         "her",
         "its",
@@ -72,30 +79,53 @@ _DETERMINERS = frozenset(
         "our",
     ]
 )
-_COPULAS = frozenset(
+_BE = frozenset(["is", "are", "was", "were"])
+# What may stand between a noun and its relation and is no part of the noun.
+_BETWEEN = frozenset(
     [
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
         "being",
         "located",
         "positioned",
         "placed",
+        "parked",
+        "seen",
+        "shown",
         "standing",
         "sitting",
         "lying",
+        "laying",
+        "walking",
+        "running",
+        "hanging",
+        "resting",
+        "leaning",
+        "flying",
+        "floating",
+        "swimming",
+        "jumping",
+        "playing",
+        "sleeping",
+        "facing",
+        "looking",
+        "directly",
+        "just",
+        "immediately",
+        "slightly",
+        "right",
+        "also",
+        "still",
+        "now",
+        "far",
     ]
 )
+_NEGATIONS = frozenset(["not", "never", "no", "isn't", "aren't", "wasn't", "weren't", "isn’t", "aren’t"])
 _PREAMBLE = re.compile(r"^(?:an? )?(?:photo|picture|image) of |^there (?:is|are) ")
-_NOUN_ENDS = frozenset(
+_NOUN_ENDS = _BE | frozenset(
     [
         "and",
         "or",
         "but",
         "with",
-        "that",
         "which",
         "who",
         "while",
@@ -104,18 +134,25 @@ _NOUN_ENDS = frozenset(
         "by",
         "near",
         "next",
-        "is",
-        "are",
-        "was",
-        "were",
+        "from",
+        "into",
+        "for",
+        "facing",
         "has",
         "have",
     ]
 )
+#: A noun phrase that starts so is a piece of a relation the lexicon does not know.
+_NO_NOUN = frozenset(["left", "right", "top", "side", "far", "bottom", "front", "back"])
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*", re.UNICODE)
 _PHRASE = re.compile(
-    r"\b(?:" + "|".join(sorted((re.escape(p) for p in RELATIONS), key=len, reverse=True)) + r")\b"
-)  # fmt: skip
+    r"(?<![\w'’-])(?:"
+    + "|".join(r"\s+".join(map(re.escape, p.split())) for p in sorted(RELATIONS, key=len, reverse=True))
+    + r")(?![\w'’-])"
+)
+
+
+_KNOWN = "Known phrases: " + ", ".join(p for p in RELATIONS if "far" not in p and p not in _MORE_SIDES) + "."
 
 
 class CaptionError(ValueError):
@@ -153,9 +190,7 @@ def relate(subject: str, phrase: str, obj: str) -> str:
 
 def _axis_of(phrase: str) -> tuple[float, float]:
     if phrase not in RELATIONS:
-        raise CaptionError(
-            f"Unknown relation phrase {phrase!r}. Known phrases: {', '.join(sorted(RELATIONS))}."
-        )
+        raise CaptionError(f"Unknown relation phrase {phrase!r}. {_KNOWN}")
     return RELATIONS[phrase]
 
 
@@ -170,29 +205,36 @@ def parse_relations(caption: str) -> tuple[Relation, ...]:
     ------
     CaptionError : no known relation phrase, or no noun phrase on one of its sides.
     """
-    if not isinstance(caption, str) or not caption.strip():
-        raise CaptionError(f"A caption is a non-empty text, not {caption!r}.")
+    caption = _normal(caption)
     text = caption.lower()
     if len(text) != len(caption):  # a few letters change length with case: spans would slip
         text = caption
     found = list(_PHRASE.finditer(text))
     if not found:
-        raise CaptionError(
-            f"No relation phrase in {caption!r}. Known phrases: {', '.join(sorted(RELATIONS))}."
-        )
+        raise CaptionError(f"No relation phrase in {caption!r}. {_KNOWN}")
     preamble = _PREAMBLE.match(text)
     relations, start = [], preamble.end() if preamble else 0
     for match in found:
+        phrase = " ".join(match.group().split())
+        if negated := _NEGATIONS & {word.group() for word in _WORD.finditer(text, start, match.start())}:
+            raise CaptionError(f"{caption!r} is negated ({min(negated)!r}); its direction is not read.")
         subject_span, subject = _noun_before(text, start, match.start())
         object_span, obj = _noun_after(text, match.end())
         for side, words in (("before", subject), ("after", obj)):
-            if not words:
-                raise CaptionError(f"No noun phrase {side} {match.group()!r} in {caption!r}.")
+            if not words or words.split()[0] in _NO_NOUN:
+                raise CaptionError(f"No noun phrase {side} {phrase!r} in {caption!r}.")
         relations.append(
-            Relation(subject, match.group(), obj, RELATIONS[match.group()], subject_span, match.span(), object_span)
-        )  # fmt: skip
+            Relation(subject, phrase, obj, RELATIONS[phrase], subject_span, match.span(), object_span)
+        )
         start = match.end()
     return tuple(relations)
+
+
+def _normal(caption: str) -> str:
+    """The caption with accents composed; spans of a :class:`Relation` index this form."""
+    if not isinstance(caption, str) or not caption.strip():
+        raise CaptionError(f"A caption is a non-empty text, not {caption!r}.")
+    return unicodedata.normalize("NFC", caption)
 
 
 def parse_relation(caption: str) -> Relation:
@@ -207,7 +249,10 @@ def parse_relation(caption: str) -> Relation:
 def _noun_before(text: str, start: int, end: int) -> tuple[tuple[int, int], str]:
     """The last noun phrase of text[start:end], its span with the determiner."""
     words = list(_WORD.finditer(text, start, end))
-    while words and words[-1].group() in _COPULAS:
+    verbs = [i for i, word in enumerate(words) if word.group() in _BE]
+    if verbs:  # "the man is walking behind": the noun ends before the verb
+        words = words[: verbs[-1]]
+    while len(words) > 1 and words[-1].group() in _BETWEEN:
         words.pop()
     noun: list[re.Match] = []
     while words and words[-1].group() not in _DETERMINERS | _NOUN_ENDS:
@@ -246,42 +291,31 @@ def _span_and_text(text, before, noun) -> tuple[tuple[int, int], str]:
 
 
 def _rebuild(caption: str, pieces: list[tuple[tuple[int, int], str]]) -> str:
-    """Replace spans by texts; a caption that began with a capital still does."""
+    """Replace spans of a caption by texts."""
     for (start, end), text in sorted(pieces, reverse=True):
-        caption_start = caption[:start]
-        caption = caption_start + text + caption[end:]
+        caption = caption[:start] + text + caption[end:]
     return caption
-
-
-def _recapitalise(caption: str, like: str) -> str:
-    first = next((i for i, c in enumerate(like) if c.isalpha()), None)
-    if first is None or not like[first].isupper():
-        return caption
-    return caption[:first] + caption[first].upper() + caption[first + 1 :]
-
-
-def _lower_first(phrase: str, at_start: bool) -> str:
-    return phrase[:1].lower() + phrase[1:] if at_start else phrase
 
 
 def swap(caption: str) -> str:
     """Exchange subject and object, each with its determiner: (a r b) to (b r a)."""
-    relation = parse_relation(caption)
-    subject = _lower_first(caption[slice(*relation.subject_span)], relation.subject_span[0] == 0)
-    obj = caption[slice(*relation.object_span)]
-    swapped = _rebuild(caption, [(relation.subject_span, obj), (relation.object_span, subject)])
-    return _recapitalise(swapped, caption)
+    relation, caption = parse_relation(caption), _normal(caption)
+    subject, obj = (caption[slice(*span)] for span in (relation.subject_span, relation.object_span))
+    capital = relation.subject_span[0] == 0 and caption[0].isupper()
+    if capital:
+        subject, obj = subject[:1].lower() + subject[1:], obj[:1].upper() + obj[1:]
+    return _rebuild(caption, [(relation.subject_span, obj), (relation.object_span, subject)])
 
 
 def flip(caption: str) -> str:
     """Replace the relation by its opposite: (a r b) to (a r' b)."""
     relation = parse_relation(caption)
-    return _rebuild(caption, [(relation.phrase_span, OPPOSITES[relation.phrase])])
+    return _rebuild(_normal(caption), [(relation.phrase_span, OPPOSITES[relation.phrase])])
 
 
 def paraphrases(caption: str) -> list[str]:
     """The same statement with each synonym of its relation phrase (perhaps none)."""
-    relation = parse_relation(caption)
+    relation, caption = parse_relation(caption), _normal(caption)
     return [_rebuild(caption, [(relation.phrase_span, p)]) for p in SYNONYMS[relation.phrase]]
 
 
@@ -295,7 +329,8 @@ def orbit(caption: str) -> tuple[str, str, str, str]:
 # Words that name nothing to look for. The published kit has a list of its own.
 _STOP_WORDS = (
     _DETERMINERS
-    | _COPULAS
+    | _BE
+    | (_BETWEEN - {"right"})
     | frozenset(["and", "or", "but", "with", "from", "into", "onto", "near", "there", "photo", "picture", "image"])
     | frozenset(["has", "have", "had", "side", "for", "who", "which", "while", "not", "very"])
 )  # fmt: skip

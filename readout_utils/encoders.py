@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 PATCH_FEATURES = ("value", "tokens", "maskclip", "clearclip", "sclip", "naclip")
 
 _POCKETS = ("pocket",)
+_MOST_PATCHES = 16384
 _SUPPORTED = (
     "Supported image towers: open_clip's VisionTransformer with class-token or average pooling "
     "(ViT-B-32, ViT-B-16, ViT-L-14, ...), and timm's VisionTransformer with attention (MAP) "
@@ -75,6 +77,8 @@ class WordTokenizer:
     def encode(self, text: str) -> list[int]:
         """Integers of a text's words, without start and end."""
         words = "".join(c if c.isalnum() else " " for c in text.lower()).split()
+        if not words:
+            raise ValueError(f"There is no word in {text!r}.")
         for word in words:
             if word not in self._index:
                 near = difflib.get_close_matches(word, self.words, n=3, cutoff=0.5)
@@ -126,7 +130,7 @@ def to_rgb(image) -> Image.Image:
         try:
             with Image.open(path) as opened:
                 opened.load()
-                image = opened.copy() if not opened.getexif() else ImageOps.exif_transpose(opened)
+                image = opened.copy()
         except (OSError, SyntaxError) as error:
             raise ValueError(f"{path} does not open as an image: {error}") from error
     if isinstance(image, Tensor):
@@ -137,13 +141,16 @@ def to_rgb(image) -> Image.Image:
         raise ValueError(f"An image is a PIL image, an array, a tensor or a path, not {type(image)}.")
     if 0 in image.size:
         raise ValueError(f"The image is empty: {image.size[0]} x {image.size[1]} pixels.")
-    if image.mode == "RGB":
+    image = ImageOps.exif_transpose(image)
+    if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode.startswith("I;16") or image.mode == "I":
         grey = np.asarray(image).astype(np.int64)
         if grey.min() < 0 or grey.max() > 65535:
             raise ValueError("A 32-bit grey image outside 0..65535 has no agreed brightness; rescale it.")
-        return Image.fromarray((grey // 257 if grey.max() > 255 else grey).astype(np.uint8)).convert("RGB")
+        if image.mode != "I" or grey.max() > 255:
+            grey = (grey + 128) // 257
+        return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
     if image.mode == "F":
         return to_rgb(np.asarray(image))
     if image.mode in ("LA", "PA", "RGBA", "RGBa", "La") or "transparency" in image.info:
@@ -382,10 +389,16 @@ class DualEncoder:
             return self.built_size
         short = self.resolution or min(self.built_size)
         scale = short / min(width, height)
-        return tuple(
-            max(1, round(side * scale / patch)) * patch
+        patches = [
+            max(1, round(side * scale / patch))
             for side, patch in zip((height, width), self._tower.patch, strict=True)
-        )
+        ]
+        if math.prod(patches) > _MOST_PATCHES:
+            raise ValueError(
+                f"An image of {width} x {height} px would give {patches[0]} x {patches[1]} patches at a short "
+                f"side of {short} px; crop it, or ask for a smaller resolution."
+            )
+        return tuple(count * patch for count, patch in zip(patches, self._tower.patch, strict=True))
 
     def group_by_grid(self, images: Sequence) -> list[list[int]]:
         """Indices of the images, grouped so that each group can go to ``encode_images`` together."""
@@ -406,22 +419,27 @@ class DualEncoder:
         ValueError : no images, images of different grids (``group_by_grid`` sorts them), a picture
             that cannot be read, features that come out NaN.
         """
+        one = isinstance(images, (str, Path, Image.Image)) or (
+            isinstance(images, (np.ndarray, Tensor)) and images.ndim != 4
+        )
+        if one:
+            raise ValueError("encode_images takes several images; for a single one write [image].")
         if len(images) == 0:
             raise ValueError("No images to encode.")
-        pooled, patches, grids = [], [], set()
+        pooled, patches, sizes = [], [], set()
         for start in range(0, len(images), self.batch_size):
             batch = self._load(images[start : start + self.batch_size])
-            sizes = {self.size_of(image.size) for image in batch}
-            grids |= {tuple(s // p for s, p in zip(size, self._tower.patch, strict=True)) for size in sizes}
-            if len(grids) > 1:
+            sizes |= {self.size_of(image.size) for image in batch}
+            if len(sizes) > 1:
                 raise ValueError(
-                    f"The images come to different grids {sorted(grids)}, which do not fit one tensor. "
+                    f"The images come to different sizes {sorted(sizes)}, and so to different grids of patches. "
                     "Sort them with encoder.group_by_grid(images) and encode each group."
                 )
-            one, two = self._encode_batch(batch, sizes.pop())
-            pooled.append(one)
-            patches.append(two)
-        features = ImageFeatures(torch.cat(pooled), torch.cat(patches), grids.pop())
+            (size,) = sizes
+            for part, whole in zip(self._encode_batch(batch, size), (pooled, patches), strict=True):
+                whole.append(part)
+        grid = tuple(side // patch for side, patch in zip(size, self._tower.patch, strict=True))
+        features = ImageFeatures(torch.cat(pooled), torch.cat(patches), grid)
         if not (torch.isfinite(features.pooled).all() and torch.isfinite(features.patches).all()):
             raise ValueError(f"Encoder {self.name!r} returned NaN or infinity; are its weights damaged?")
         return features
@@ -532,7 +550,7 @@ def load_encoder(
     name :
         ``"pocket"``                        the small encoder trained for the book, shipped with it
         ``"<open_clip model>/<tag>"``       as ``open_clip.list_pretrained()`` lists them, e.g.
-        "ViT-B-16/openai"; downloads the weights unless they are in the cache
+        "ViT-B-16-quickgelu/openai"; downloads the weights unless they are in the cache
         ``"local-dir:<folder>"``            a folder with open_clip_config.json and weights
         ``"hf-hub:<owner>/<repository>"``   the same, from the hub
         ``"<file>.pt"`` or ``".safetensors"``  a checkpoint; needs ``architecture`` and ``activation``
@@ -566,7 +584,7 @@ def load_encoder(
         hint = f" Near names: {', '.join(near)}." if near else ""
         raise ValueError(
             f"Unknown encoder {name!r}.{hint} Name 'pocket', '<open_clip model>/<tag>' (for example "
-            "'ViT-B-16/openai'), 'local-dir:<folder>', 'hf-hub:<repository>' or a checkpoint file."
+            "'ViT-B-16-quickgelu/openai'), 'local-dir:<folder>', 'hf-hub:<repository>' or a checkpoint file."
         )
     return DualEncoder(model, tokenizer, name=name, **options)
 
@@ -582,10 +600,13 @@ def _from_folder(folder: Path):
         raise FileNotFoundError(f"{folder} has no weights (open_clip_model.safetensors or .bin).")
     recorded = folder / "SHA256"
     if recorded.is_file():
-        digest = hashlib.sha256(weights[0].read_bytes()).hexdigest()
-        if digest != recorded.read_text().split()[0]:
+        wanted, name = recorded.read_text().split()
+        digest = (
+            hashlib.sha256((folder / name).read_bytes()).hexdigest() if (folder / name).is_file() else "none"
+        )
+        if digest != wanted:
             raise ValueError(
-                f"{weights[0]} is damaged: its SHA-256 is {digest[:12]}..., not the recorded one. "
+                f"{folder / name} is damaged: its SHA-256 is {digest[:12]}..., not the recorded one. "
                 "Install the package again, or restore the file."
             )
     model = _reading(weights[0], lambda: open_clip.create_model(f"local-dir:{folder}"))
@@ -623,8 +644,12 @@ def _from_tag(name: str, cache_dir: str | None):
     trained_quick = bool(open_clip.get_pretrained_cfg(architecture, tag).get("quick_gelu", False))
     _check_activation(architecture, trained_quick, f"{name!r} was trained")
     try:
-        model = open_clip.create_model(architecture, pretrained=tag, cache_dir=cache_dir)
-        return model, open_clip.get_tokenizer(architecture, cache_dir=cache_dir)
+        tokenizer = open_clip.get_tokenizer(architecture, cache_dir=cache_dir)
+        return open_clip.create_model(architecture, pretrained=tag, cache_dir=cache_dir), tokenizer
+    except ImportError as error:
+        raise RuntimeError(
+            f"{name!r} needs another package: {error}. Try: pip install transformers"
+        ) from error
     except Exception as error:
         raise RuntimeError(
             f"Could not get the weights of {name!r} ({error}). Check the network, or download them by "

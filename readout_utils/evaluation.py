@@ -39,27 +39,59 @@ def bootstrap_interval(
     return tuple(np.quantile(means, [tail, 1 - tail]))
 
 
+Features = ImageFeatures | list[tuple[np.ndarray, ImageFeatures]]
+
+
+def encode_benchmark(encoder: DualEncoder, benchmark: Items) -> list[tuple[np.ndarray, ImageFeatures]]:
+    """Features of a benchmark's images: (indices of images, their features) for each size of picture."""
+    return [
+        (np.array(members), encoder.encode_images([benchmark.images[i] for i in members]))
+        for members in encoder.group_by_grid(benchmark.images)
+    ]
+
+
 def score_items(
     encoder: DualEncoder,
     benchmark: Items,
     readout: Readout,
-    features: ImageFeatures,
+    features: Features,
     image: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Scores (n, k) of every caption of every item, on the items' own images or on ``image``'s."""
+    """Scores (n, k) of every caption of every item, on the items' own images or on ``image``'s.
+
+    Raises
+    ------
+    ValueError : items with different numbers of captions, features of other images, a score of the wrong
+        shape, NaN or infinity (the caption and the item are named).
+    """
     image = benchmark.image if image is None else image
     widths = {len(options) for options in benchmark.captions}
     if len(widths) > 1:
         raise ValueError(f"{benchmark.name} has items with {sorted(widths)} captions; split it by width.")
     k = widths.pop()
-    flat = [caption for options in benchmark.captions for caption in options]
-    scores = np.asarray(readout.score(encoder, features, flat, np.repeat(image, k)), dtype=np.float64)
-    if scores.shape != (len(flat),):
-        raise ValueError(f"{readout.name} returned shape {scores.shape} for {len(flat)} captions.")
+    if isinstance(features, ImageFeatures):
+        features = [(np.arange(len(features)), features)]
+    count = sum(len(members) for members, _ in features)
+    if count != len(benchmark.images):
+        raise ValueError(f"Features of {count} images for the {len(benchmark.images)} of {benchmark.name}.")
+    scores = np.full((len(benchmark), k), np.nan)
+    for members, part in features:
+        place = np.full(count, -1)
+        place[members] = np.arange(len(members))
+        rows = np.flatnonzero(place[image] >= 0)
+        if not len(rows):
+            continue
+        flat = [caption for row in rows for caption in benchmark.captions[row]]
+        got = np.asarray(readout.score(encoder, part, flat, place[image[rows]].repeat(k)), dtype=np.float64)
+        if got.shape != (len(flat),):
+            raise ValueError(f"{readout.name} returned shape {got.shape} for {len(flat)} captions.")
+        scores[rows] = got.reshape(-1, k)
     if not np.isfinite(scores).all():
-        row = int(np.flatnonzero(~np.isfinite(scores))[0])
-        raise ValueError(f"{readout.name} scored {flat[row]!r} (item {row // k}) as {scores[row]}.")
-    return scores.reshape(-1, k)
+        row, column = np.argwhere(~np.isfinite(scores))[0]
+        raise ValueError(
+            f"{readout.name} scored {benchmark.captions[row][column]!r} (item {row}) as {scores[row, column]}."
+        )
+    return scores
 
 
 def evaluate(
@@ -67,7 +99,7 @@ def evaluate(
     benchmark: Items,
     readouts: Sequence[Readout],
     *,
-    features: ImageFeatures | None = None,
+    features: Features | None = None,
     offset: int = OFFSET,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -75,11 +107,11 @@ def evaluate(
 
     The null scores each item's captions on another item's image (see
     :func:`readout_utils.deflation.derangement`); nothing is encoded twice for it. Intervals are
-    95 % bootstrap intervals over source images.
+    95 % bootstrap intervals over sources.
 
     Parameters
     ----------
-    features : features of ``benchmark.images``, if they are at hand.
+    features : of ``benchmark.images``, from ``encode_images`` or :func:`encode_benchmark`, if at hand.
     offset : of the derangement.
     seed : of the bootstrap.
 
@@ -91,8 +123,11 @@ def evaluate(
     if not len(readouts):
         raise ValueError("Name at least one readout.")
     if features is None:
-        features = encoder.encode_images(benchmark.images)
-    null_image = benchmark.image[derangement(benchmark.image, offset)]
+        features = encode_benchmark(encoder, benchmark)
+    names = [readout.name for readout in readouts]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"Two readouts are called {twice.pop()!r}; give one another name.")
+    null_image = benchmark.image[derangement(benchmark.source, offset)]
     rows = {}
     for readout in readouts:
         real = credit(score_items(encoder, benchmark, readout, features), benchmark.correct)
@@ -103,7 +138,7 @@ def evaluate(
             ("null", "null_", null),
             ("gain", "gain_", real - null),
         ):
-            low, high = bootstrap_interval(values, benchmark.image, seed)
+            low, high = bootstrap_interval(values, benchmark.source, seed)
             row |= {label: values.mean(), f"{prefix}low": low, f"{prefix}high": high}
         rows[readout.name] = row
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("readout")

@@ -150,7 +150,7 @@ def plot_accuracy(table: pd.DataFrame, ax: Axes | None = None, chance: float = 0
         middle = table["null" if prefix else "accuracy"]
         low, high = table[f"{prefix}low"], table[f"{prefix}high"]
         ax.errorbar(
-            100 * middle, rows + shift, xerr=100 * np.array([middle - low, high - middle]),
+            100 * middle, rows + shift, xerr=100 * np.clip([middle - low, high - middle], 0, None),
             fmt=marker, color=color, label=label, capsize=3, markersize=7,
         )  # fmt: skip
     ax.axvline(100 * chance, color=BLACK, lw=1, ls=":", zorder=0)

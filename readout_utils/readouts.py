@@ -19,7 +19,7 @@ from .captions import content_words, flip, noun_phrases, parse_relation, parse_r
 from .encoders import DualEncoder, ImageFeatures
 from .scenes import Scenes, coverage, draw_scenes, noun_index
 
-_CHUNK = 1024  # captions aligned at a time: bounds the memory, changes no result
+_NUMBERS = 2**24  # patch features aligned at a time: bounds the memory, changes no result
 
 
 class Readout(Protocol):
@@ -90,7 +90,8 @@ class Displacement:
     words : what is aligned. ``"phrases"``: the whole noun phrases on either side of the relation, and no
         caption drops out. ``"content"``: every content word, relation words too, as published; subject and
         object are then the last words of their phrases, and a caption in which one of them is no content
-        word ("tv" is too short) is not covered and scores 0.
+        word ("tv" is too short) is not covered and scores 0. A caption with the same noun on both sides is
+        not covered either.
     template : how a word is put to the text encoder; published: alone.
 
     Raises
@@ -115,6 +116,7 @@ class Displacement:
         self.variant, self.temperature, self.words, self.template = variant, temperature, words, template
         self.name = f"ADR {variant}" + (f" {temperature:g}" if temperature != TEMPERATURE else "")
         self.name += ", content words" if words == "content" else ""
+        self.name += f", {template!r}" if template != "{}" else ""
 
     def __repr__(self) -> str:
         return f"Displacement({self.variant!r}, {self.temperature}, words={self.words!r})"
@@ -128,10 +130,12 @@ class Displacement:
         else:
             words = tuple(sorted(content_words(caption)))
             pairs = [(r.subject.split()[-1], r.object.split()[-1], r.axis) for r in relations]
-        return words, [(words.index(a), words.index(b), e) for a, b, e in pairs if {a, b} <= set(words)]
+        if any(a == b or a not in words or b not in words for a, b, _ in pairs):
+            return words, []  # not covered
+        return words, [(words.index(a), words.index(b), axis) for a, b, axis in pairs]
 
     def covers(self, captions: Sequence[str]) -> np.ndarray:
-        """Whether each caption is scored (n,): all are, unless ``words="content"`` loses a noun."""
+        """Whether each caption is scored (n,); one that is not scores 0."""
         return np.array([bool(self._aligned(caption)[1]) for caption in captions])
 
     def score(self, encoder, features, captions, image=None) -> np.ndarray:
@@ -140,15 +144,18 @@ class Displacement:
         aligned = {caption: self._aligned(caption) for caption in dict.fromkeys(captions)}
         distinct = sorted({word for words, _ in aligned.values() for word in words})
         place = {word: row for row, word in enumerate(distinct)}
-        vectors = encoder.encode_texts([self.template.format(word) for word in distinct])
         scores = torch.zeros(len(captions), dtype=torch.float64)
+        if not any(pairs for _, pairs in aligned.values()):
+            return scores.numpy()
+        vectors = encoder.encode_texts([self.template.format(word) for word in distinct])
+        at_once = max(1, _NUMBERS // features.patches[0].numel())
         by_size: dict[int, list[int]] = {}  # captions with equally many words go together
         for j, caption in enumerate(captions):
             if aligned[caption][1]:
                 by_size.setdefault(len(aligned[caption][0]), []).append(j)
         for members in by_size.values():
-            for start in range(0, len(members), _CHUNK):
-                chunk = members[start : start + _CHUNK]
+            for start in range(0, len(members), at_once):
+                chunk = members[start : start + at_once]
                 # one alignment for all captions that put the same words to the same image
                 rows: dict[tuple, int] = {}
                 row_of = [rows.setdefault((int(image[j]), aligned[captions[j]][0]), len(rows)) for j in chunk]

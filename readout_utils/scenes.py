@@ -161,17 +161,17 @@ def draw_scenes(scenes: Scenes, scale: int = 1) -> np.ndarray:
     """
     if scale < 1 or scale != int(scale):
         raise ValueError(f"scale is a whole number of at least 1, not {scale!r}.")
-    side, steps = CANVAS * scale, np.arange(CANVAS * scale, dtype=np.float32)
+    side, steps = CANVAS * scale, np.arange(CANVAS * scale, dtype=np.float64)
     across, down = np.meshgrid(steps, steps)
-    last = np.float32(side - 1)
+    last = side - 1.0
     weights = np.stack(
         [(last - across) * (last - down), across * (last - down), (last - across) * down, across * down]
     ).reshape(4, -1)  # fmt: skip
     total = int(last) ** 2
     tile, images = _noise_tile(), np.empty((len(scenes), side, side, 3), np.uint8)
     for index in range(len(scenes)):
-        # whole numbers below 2 ** 24 in float32: the products and sums are exact
-        corners = scenes.corners[index].astype(np.float32)
+        # whole numbers in float64: the products and sums are exact
+        corners = scenes.corners[index].astype(np.float64)
         gradient = (weights.T @ corners).reshape(side, side, 3).astype(np.int32) // total
         down0, across0 = scenes.noise[index]
         noise = tile[down0 : down0 + CANVAS, across0 : across0 + CANVAS]

@@ -76,4 +76,5 @@ def symmetry_profile(orbits: np.ndarray) -> pd.Series:
     """
     power = (components(orbits)[:, 1:] ** 2).mean(0)
     total = power.sum()
-    return pd.Series(power / total if total > 0 else power * 0, index=COMPONENTS[1:], name="share")
+    rounding = (1e-9 * np.abs(orbits).max()) ** 2
+    return pd.Series(power / total if total > rounding else power * 0, index=COMPONENTS[1:], name="share")

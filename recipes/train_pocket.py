@@ -117,9 +117,14 @@ def train(family: str, steps: int, run: Path, settings: dict, compiled: bool = T
     highest = [[group["lr"] for group in o.param_groups] for o in optimizers]
     loss_function = open_clip.ClipLoss()
     run.mkdir(parents=True, exist_ok=True)
+    recipe = json.dumps({"family": family, "steps": steps, **settings})
     checkpoint, log, start, seconds = run / "checkpoint.pt", run / "curve.csv", 0, 0.0
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
+        if state["recipe"] != recipe:
+            raise SystemExit(
+                f"{checkpoint} was made with other settings or steps; name another --run folder, or remove it."
+            )
         model.load_state_dict(state["model"])
         for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
@@ -164,6 +169,7 @@ def train(family: str, steps: int, run: Path, settings: dict, compiled: bool = T
                     "model": model.state_dict(),
                     "optimizers": [o.state_dict() for o in optimizers],
                     "step": step + 1,
+                    "recipe": recipe,
                     "seconds": time.time() - began,
                 },
                 partial,

@@ -99,7 +99,9 @@ def test_changing_the_repository_keeps_everything_in_step(tmp_path):
     assert url == "https://github.com/me/my-course"
     for path in sorted((tmp_path / "notebooks").glob("*.ipynb")):
         assert book.lint(path, url, chapter=path.stem[:1].isdigit()) == []
-    assert URL not in (tmp_path / "README.md").read_text()
+    for path in tmp_path.rglob("*"):
+        if path.suffix in (".md", ".yml", ".cff", ".ipynb"):
+            assert URL not in path.read_text(), path
     with pytest.raises(book.BookError, match="not of the form"):
         book.set_repository("git@github.com:me/x", tmp_path)
 

@@ -265,6 +265,24 @@ def test_images_of_every_mode():
     assert np.array_equal(np.asarray(to_rgb(torch.from_numpy(array.copy()))), array)
 
 
+def test_orientation_tags_are_obeyed_everywhere(tmp_path):
+    image = Image.fromarray(RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter
+    image.save(tmp_path / "turned.png", exif=exif)
+    with Image.open(tmp_path / "turned.png") as opened:
+        one, two = to_rgb(opened), to_rgb(tmp_path / "turned.png")
+    assert one.size == (20, 30)
+    assert np.array_equal(np.asarray(one), np.asarray(two))
+    assert np.array_equal(np.asarray(one), np.rot90(np.asarray(image), -1))
+
+
+def test_colour_key_transparency_is_white():
+    image = Image.new("RGB", (2, 2), (0, 0, 0))
+    image.info["transparency"] = (0, 0, 0)
+    assert to_rgb(image).getpixel((0, 0)) == (255, 255, 255)
+
+
 def test_palette_with_transparency(tmp_path):
     image = Image.new("P", (2, 2), 0)
     image.putpalette([10, 20, 30] + [0] * 765)
@@ -300,6 +318,13 @@ def test_empty_and_nan_are_refused(make_random_pocket):
     encoder = make_random_pocket(0)
     with pytest.raises(ValueError, match="No images"):
         encoder.encode_images([])
+    for one in (np.zeros((64, 64, 3), np.uint8), "dog.png", photos(1, 8, 8)[0]):
+        with pytest.raises(ValueError, match=r"write \[image\]"):
+            encoder.encode_images(one)
+    with pytest.raises(ValueError, match=r"would give 8 x 3200 patches"):
+        encoder.encode_images([np.zeros((10, 4000, 3), np.uint8)])
+    with pytest.raises(ValueError, match=r"no word in '...'"):
+        encoder.encode_texts(["..."])
     with pytest.raises(ValueError, match="No texts"):
         encoder.encode_texts([])
     with pytest.raises(ValueError, match=r"write \['dog'\]"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from readout_utils.benchmarks import load_benchmark
 from readout_utils.captions import parse_relation
 from readout_utils.deflation import credit, derangement
-from readout_utils.evaluation import bootstrap_interval, evaluate, score_items
+from readout_utils.evaluation import bootstrap_interval, encode_benchmark, evaluate, score_items
 from readout_utils.readouts import Deployed, Displacement
 
 
@@ -145,10 +145,41 @@ def test_evaluate_table(pocket):
     assert (table["low"] <= table["accuracy"]).all() and (table["accuracy"] <= table["high"]).all()
 
 
+def test_pictures_of_several_sizes_are_one_benchmark(make_random_pocket):
+    encoder = make_random_pocket(0)
+    square = load_benchmark("scenes/left-right", items=16)
+    wide = [np.concatenate([image, image], axis=1) for image in square.images[::2]]
+    images = [wide[i // 2] if i % 2 == 0 else square.images[i] for i in range(8)]
+    mixed = dataclasses.replace(square, images=images, source=None)
+    table = evaluate(encoder, mixed, [Deployed(), Displacement("dense")])
+    features = encode_benchmark(encoder, mixed)
+    assert sorted(len(members) for members, _ in features) == [4, 4]
+    scores = score_items(encoder, mixed, Displacement("dense"), features)
+    for row in (0, 3):
+        alone = encoder.encode_images([images[mixed.image[row]]])
+        expected = Displacement("dense").score(encoder, alone, mixed.captions[row], [0, 0])
+        np.testing.assert_allclose(scores[row], expected, atol=1e-6)
+    assert table.n.tolist() == [16, 16]
+
+
+def test_a_null_image_never_shows_the_same_two_nouns():
+    """Scenes come in twos with the same nouns: one is no null for the other, however few the items."""
+    for items in (8, 20, 100, 104, 2000):
+        benchmark = load_benchmark("scenes/left-right", items=items)
+        null = benchmark.image[derangement(benchmark.source)]
+        assert (benchmark.scenes.noun[null] != benchmark.scenes.noun[benchmark.image]).any(1).all()
+
+
 def test_scores_that_cannot_be_evaluated(pocket):
     benchmark = load_benchmark("scenes/left-right", items=8)
     with pytest.raises(ValueError, match=r"scored 'a .*' \(item 0\) as nan"):
         evaluate(pocket, benchmark, [Constant(np.nan)])
+    with pytest.raises(ValueError, match="Two readouts are called 'ADR excess'"):
+        evaluate(pocket, benchmark, [Displacement(), Displacement()])
+    assert Displacement(template="a photo of a {}").name != Displacement().name
+    other = pocket.encode_images(load_benchmark("scenes/left-right", items=16).images)
+    with pytest.raises(ValueError, match="Features of 8 images for the 4"):
+        evaluate(pocket, benchmark, [Deployed()], features=other)
     with pytest.raises(ValueError, match="at least one readout"):
         evaluate(pocket, benchmark, [])
     bad = Constant()
@@ -163,6 +194,7 @@ def test_scores_that_cannot_be_evaluated(pocket):
         ({"captions": (), "image": [], "correct": [], "group": []}, "has no items"),
         ({"correct": np.array([0] * 7)}, "8 rows of captions, 7 in 'correct'"),
         ({"correct": np.array([2] * 8)}, "item 0: 2 captions, number 2"),
+        ({"captions": ("a dog",) * 8}, "one text 'a dog', not a row"),
         ({"image": np.array([99] * 8)}, "outside its 4 images"),
     ],
 )

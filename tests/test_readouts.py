@@ -112,6 +112,8 @@ def test_content_words_lose_short_nouns_openly():
     assert Displacement().covers(captions).all()
     s = readout.score(NamedWords(), random_features(0), captions, [0, 0, 0])
     assert s[0] != 0 and s[1] == 0 and s[2] == 0
+    assert Displacement().covers(["a dog above a dog", "a dog above another cup"]).tolist() == [False, True]
+    assert Displacement().score(NamedWords(), random_features(0), ["a dog above a dog"], [0]) == [0]
     assert content_words("The dining table is to the left of a TV and an ox") == ("dining", "table", "left")
 
 
@@ -182,7 +184,7 @@ def test_chunks_change_nothing(monkeypatch):
     features = random_features(0)
     captions, image = CAPTIONS * 10, np.arange(40) % 4
     whole = Displacement().score(NamedWords(), features, captions, image)
-    monkeypatch.setattr("readout_utils.readouts._CHUNK", 3)
+    monkeypatch.setattr("readout_utils.readouts._NUMBERS", 3 * features.patches[0].numel())
     assert np.array_equal(Displacement().score(NamedWords(), features, captions, image), whole)
 
 

@@ -38,6 +38,12 @@ def test_an_interrupted_training_resumes_to_the_same_weights(tmp_path, monkeypat
         torch.testing.assert_close(one, two, atol=1e-6, rtol=0, msg=name)
 
 
+def test_a_run_is_not_continued_with_other_settings(tmp_path):
+    train_pocket.train("pocket", 1, tmp_path, SETTINGS, compiled=False)
+    with pytest.raises(SystemExit, match="other settings or steps"):
+        train_pocket.train("pocket", 2, tmp_path, SETTINGS, compiled=False)
+
+
 def test_an_export_loads(tmp_path):
     model = train_pocket.train("pocket", 1, tmp_path / "run", SETTINGS, compiled=False)
     train_pocket.export(model, "pocket", tmp_path / "out", tmp_path / "run")

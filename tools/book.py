@@ -138,6 +138,7 @@ def set_repository(url: str, root: Path = ROOT) -> None:
         root / "_config.yml",
         root / "README.md",
         root / "CITATION.cff",
+        *sorted((root / "book").glob("*.md")),
         *sorted((root / "notebooks").glob("*.ipynb")),
     ]:
         text = path.read_text()
