@@ -6,12 +6,14 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from readout_utils.benchmarks import load_benchmark
 from readout_utils.captions import parse_relation
 from readout_utils.deflation import credit, derangement
+from readout_utils.encoders import ImageFeatures
 from readout_utils.evaluation import bootstrap_interval, encode_benchmark, evaluate, score_items
 from readout_utils.readouts import Deployed, Displacement
 
@@ -59,7 +61,8 @@ def test_scene_benchmarks_are_balanced(axis, twin):
         assert apart @ np.array(right.axis) >= 20
         names.append((right.subject, right.object))
     assert names[::2] == [pair[::-1] for pair in names[1::2]]
-    text = score_items(None, benchmark, TextOnly(), None)
+    unseen = ImageFeatures(torch.zeros(100, 1), torch.zeros(100, 1, 1), (1, 1))
+    text = score_items(None, benchmark, TextOnly(), unseen)
     assert credit(text, benchmark.correct).mean() == 0.5  # the text alone cannot tell
 
 
