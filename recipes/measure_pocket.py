@@ -124,7 +124,16 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="exit 1 where a target is missed; write nothing")
     arguments = parser.parse_args()
     table = measure(arguments.name, arguments.items)
-    with pd.option_context("display.width", 200, "display.max_rows", None):
+    with pd.option_context(
+        "display.width",
+        200,
+        "display.max_rows",
+        None,
+        "display.max_columns",
+        None,
+        "display.max_colwidth",
+        None,
+    ):
         print((table * 100).assign(n=table.n.astype(int)).round(1))
     missed = misses(table)
     print("\n".join(["missed targets:", *missed]) if missed else "all targets reached")
