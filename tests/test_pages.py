@@ -87,7 +87,7 @@ def test_page(browser, address, page, width, scheme):
     SHOTS.mkdir(parents=True, exist_ok=True)
     tab.screenshot(path=SHOTS / f"{page.replace('/', '-')}-{scheme}-{width}.png", full_page=True)
     assert complaints == []
-    assert tab.locator("h1").first.is_visible()
+    assert tab.locator("article.bd-article h1").first.is_visible()
     assert tab.evaluate("document.documentElement.dataset.theme") == scheme
     # nothing wider than the screen but what scrolls inside its own box
     assert tab.evaluate("document.documentElement.scrollWidth") <= width + 1
