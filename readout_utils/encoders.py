@@ -456,7 +456,7 @@ class DualEncoder:
 
     @torch.inference_mode()
     def _encode_batch(self, images: list[Image.Image], size: tuple[int, int]):
-        whole = self.to_pixels(images, size)
+        whole = self._normalised(images, size)
         same = self.pooled_view == "whole" or (
             size == self.built_size and all(image.size == size[::-1] for image in images)
         )
@@ -472,7 +472,11 @@ class DualEncoder:
         ``size`` defaults to the one at which the first picture is read for its patches.
         """
         images = self._load(images)
-        height, width = size or self.size_of(images[0].size)
+        return self._normalised(images, size or self.size_of(images[0].size))
+
+    def _normalised(self, images: list[Image.Image], size: tuple[int, int]) -> Tensor:
+        """:meth:`to_pixels` of pictures that are loaded already."""
+        height, width = size
         resample = {"bilinear": Image.Resampling.BILINEAR}.get(
             self._preprocess.interpolation, Image.Resampling.BICUBIC
         )

@@ -15,9 +15,10 @@ import torch
 from sklearn.linear_model import Ridge
 
 from .alignment import TEMPERATURE, VARIANTS, centroids, similarity, weights
-from .captions import content_words, flip, noun_phrases, parse_relation, parse_relations, swap
+from .captions import content_words, noun_phrases, orbit, parse_relation, parse_relations
 from .encoders import DualEncoder, ImageFeatures
 from .scenes import Scenes, coverage, draw_scenes, noun_index
+from .symmetry import direction
 
 _NUMBERS = 2**24  # patch features aligned at a time: bounds the memory, changes no result
 
@@ -231,12 +232,6 @@ class DirectionOf:
     def score(self, encoder, features, captions, image=None) -> np.ndarray:
         """See :class:`Readout`."""
         image = _image_index(features, captions, image)
-        flipped = [flip(caption) for caption in captions]
-        variants = [
-            *captions,
-            *flipped,
-            *(swap(caption) for caption in captions),
-            *(swap(caption) for caption in flipped),
-        ]
-        s = self.readout.score(encoder, features, variants, image.repeat(4)).reshape(4, -1)
-        return (s[0] - s[1] - s[2] + s[3]) / 4
+        variants = [variant for column in zip(*map(orbit, captions), strict=True) for variant in column]
+        scores = self.readout.score(encoder, features, variants, image.repeat(4))
+        return direction(scores.reshape(4, -1).T)
