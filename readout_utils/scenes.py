@@ -367,7 +367,7 @@ def question_scenes(
     seed: int,
     *,
     styles=TRAINING_STYLES,
-    pairs: str = "training",
+    pairs: str | np.ndarray = "training",
     sizes: tuple[int, int] = (24, 32),
 ) -> Scenes:
     """Two-sticker scenes for a directed question, balanced so that text alone cannot answer it.
@@ -380,11 +380,12 @@ def question_scenes(
     ----------
     axis : "left-right" or "above-below".
     n : number of scenes, even.
-    pairs : "training", "held-out" (noun pairs no training scene has) or "all".
+    pairs : "training", "held-out" (noun pairs no training scene has) or "all"; or the allowed pairs, a
+        symmetric (W, W) bool array.
 
     Raises
     ------
-    ValueError : an unknown axis, style or kind of pairs, an odd or non-positive n.
+    ValueError : an unknown axis, style or kind of pairs, no pair allowed, an odd or non-positive n.
     """
     if axis not in QUESTIONS:
         raise ValueError(f"Unknown axis {axis!r}; there are {', '.join(QUESTIONS)}.")
@@ -392,11 +393,16 @@ def question_scenes(
     if n % 2:
         raise ValueError(f"Balanced scenes come in twos; {n} is odd.")
     held = held_out_pairs()
-    allowed = {"held-out": held, "training": ~held, "all": np.ones_like(held)}.get(pairs)
+    if isinstance(pairs, np.ndarray):
+        allowed = pairs
+    else:
+        allowed = {"held-out": held, "training": ~held, "all": np.ones_like(held)}.get(pairs)
     if allowed is None:
         raise ValueError(f"pairs is 'training', 'held-out' or 'all', not {pairs!r}.")
     rng = np.random.default_rng(seed)
     choices = np.argwhere(np.triu(allowed, 1))
+    if not len(choices):
+        raise ValueError("No pair of nouns is allowed.")
     rounds = [rng.permutation(choices) for _ in range(-(-n // 2 // len(choices)))]
     noun = np.concatenate(rounds)[: n // 2]  # every pair once before any comes twice
     flipped = rng.random(len(noun)) < 0.5
@@ -414,6 +420,38 @@ def question_scenes(
     across = low + (rng.random((n, 2)) * (CANVAS - size + 1)).astype(int)
     x, y = (along, across) if axis == "left-right" else (across, along)
     return Scenes(noun=noun.repeat(2, axis=0), x=x, y=y, size=size, **looks)
+
+
+#: Nouns that hang or fly, and nouns that stand, lie or swim: who is usually above whom.
+HIGH = ("airplane", "helicopter", "rocket", "butterfly", "owl", "balloon", "lamp", "bell", "crown", "hat", "umbrella",
+        "tree")  # fmt: skip
+LOW = ("bed", "shoe", "car", "tractor", "boat", "turtle", "crab", "mushroom", "carrot", "pig", "fish", "ball")
+
+
+def prior_scenes(
+    n: int, seed: int, *, usual: float = 0.9, styles=TRAINING_STYLES, pairs: str = "training"
+) -> Scenes:
+    """Above-below scenes of one thing from :data:`HIGH` and one from :data:`LOW`: the world has a habit.
+
+    In a share ``usual`` of the scenes the high thing is above; in the others it is below. Otherwise they are
+    drawn as :func:`question_scenes` draws them.
+
+    Raises
+    ------
+    ValueError : a share outside [0, 1], or what :func:`question_scenes` refuses.
+    """
+    if not 0 <= usual <= 1:
+        raise ValueError(f"usual is a share of the scenes, between 0 and 1, not {usual}.")
+    high, low = (np.isin(_NAMES, names) for names in (HIGH, LOW))
+    allowed = np.outer(high, low) | np.outer(low, high)
+    if pairs != "all":
+        allowed &= held_out_pairs() if pairs == "held-out" else ~held_out_pairs()
+    both = question_scenes("above-below", 2 * n, seed, styles=styles, pairs=allowed)
+    first_is_high = high[both.noun[::2, 0]]  # in the first scene of two, column 0 is above
+    as_usual = np.zeros(n, dtype=bool)
+    as_usual[: round(usual * n)] = True
+    as_usual = np.random.default_rng([seed, 1]).permutation(as_usual)
+    return both[2 * np.arange(n) + (first_is_high != as_usual)]
 
 
 def coverage(scenes: Scenes, grid: tuple[int, int]) -> np.ndarray:
@@ -436,3 +474,84 @@ def coverage(scenes: Scenes, grid: tuple[int, int]) -> np.ndarray:
     scene, k = np.nonzero(scenes.noun >= 0)
     covered[scene, :, scenes.noun[scene, k]] = boxes[scene, k].reshape(len(scene), -1)
     return covered
+
+
+# --- scenes that captions of every kind describe --------------------------------------------------
+
+
+def described_scenes(
+    axis: str,
+    n: int,
+    seed: int,
+    *,
+    styles=TRAINING_STYLES,
+    pairs: str = "training",
+    small: tuple[int, int] = (24, 25),
+    big: tuple[int, int] = (31, 32),
+) -> Scenes:
+    """Scenes of a big and a small sticker, apart along an axis, of which relations and sizes can be told.
+
+    They come in blocks of four, with the nouns (a, b), (a, b), (c, b), (c, b), or all of them the other way
+    round; b is the block's shared noun. Each noun pair is shown with either noun ahead (to the left of the
+    other, or above it) and with either noun big: the one ahead in the block's first two scenes, the one
+    behind in its last two. So whatever caption is true of one scene of a block, the same caption with its
+    nouns swapped, its relation flipped, its sizes exchanged, or a replaced by c, is true of another.
+
+    Parameters
+    ----------
+    axis : "left-right" or "above-below"; the stickers do not overlap along it.
+    n : number of scenes, a multiple of four.
+    seed : fixes them.
+    styles : names of drawing styles to mix, sticker by sticker.
+    pairs : "training", "held-out" (noun pairs no training scene has) or "all".
+    small, big : ranges of the two sizes in canvas pixels, on either side of :data:`BIG`, at least 6 px apart.
+
+    Raises
+    ------
+    ValueError : an unknown axis, style or kind of pairs, n that is no positive multiple of four, sizes that
+        do not fit or are too close.
+    """
+    if axis not in QUESTIONS:
+        raise ValueError(f"Unknown axis {axis!r}; there are {', '.join(QUESTIONS)}.")
+    for sizes in (small, big):
+        _check_sampling(n, sizes)
+    if n % 4:
+        raise ValueError(f"Described scenes come in blocks of four; {n} is no multiple of four.")
+    if not small[1] < BIG <= big[0] or big[0] - small[1] < 6:
+        raise ValueError(f"Sizes {small} and {big} must lie below and from {BIG} px up, 6 px apart.")
+    rng = np.random.default_rng(seed)
+    noun = _shared_pairs(n // 4, pairs, rng)
+    scene = np.arange(n) % 4
+    ahead = scene % 2  # the column of the sticker with the smaller coordinate, and that of the big one
+    big_one = np.where(scene < 2, ahead, 1 - ahead)
+    looks = _random_looks(rng, n, 2, styles)
+    sizes = np.stack([rng.integers(low, high + 1, n) for low, high in (small, big)], axis=1)
+    size = np.where(big_one[:, None] == [0, 1], sizes[:, 1:], sizes[:, :1])
+    # along the axis: some room, the one sticker, some room, the other
+    cuts = np.sort((rng.random((n, 2)) * (CANVAS - size.sum(1) + 1)[:, None]).astype(int), axis=1)
+    row, behind = np.arange(n), 1 - ahead
+    along = size // 2
+    along[row, ahead] += cuts[:, 0]
+    along[row, behind] += size[row, ahead] + cuts[:, 1]
+    across = size // 2 + (rng.random((n, 2)) * (CANVAS - size + 1)).astype(int)
+    x, y = (along, across) if axis == "left-right" else (across, along)
+    return Scenes(noun=noun.reshape(n, 2), x=x, y=y, size=size, **looks)
+
+
+def _shared_pairs(blocks: int, pairs: str, rng: np.random.Generator) -> np.ndarray:
+    """Nouns (blocks, 4, 2): an allowed pair twice, then twice another that has a noun in common with it."""
+    held = held_out_pairs()
+    allowed = {"held-out": held, "training": ~held, "all": np.ones_like(held)}.get(pairs)
+    if allowed is None:
+        raise ValueError(f"pairs is 'training', 'held-out' or 'all', not {pairs!r}.")
+    choices = np.argwhere(np.triu(allowed, 1))
+    rounds = [rng.permutation(choices) for _ in range(-(-blocks // len(choices)))]
+    first = np.concatenate(rounds)[:blocks]  # every pair once before any comes twice
+    turned = rng.random(blocks) < 0.5
+    first[turned] = first[turned, ::-1]
+    third = allowed[first[:, 1]] & ~np.eye(len(_NAMES), dtype=bool)[first].any(1)
+    other = np.where(third, rng.random(third.shape), -1.0).argmax(1)
+    noun = np.stack([first, first, *[np.stack([other, first[:, 1]], axis=1)] * 2], axis=1)
+    turned = rng.random(blocks) < 0.5
+    noun[turned] = noun[turned, :, ::-1]
+    return noun
