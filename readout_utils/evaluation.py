@@ -1,53 +1,169 @@
-"""Readouts times benchmark to one table, with the null beside every accuracy."""
+"""Readouts times benchmark: every item scored on its own image and on a null one, and tables made of that.
+
+:func:`evaluate` gives the table. It is :func:`per_item`, one row an item and readout, then :func:`summarise`;
+the other functions here read the same rows another way. Pictures stream through: each distinct one is
+encoded once, scored against every caption that any item or null puts to it by every readout, and let go.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
+import open_clip
 import pandas as pd
+import torch
+from scipy.sparse import block_array, coo_array
+from scipy.sparse.csgraph import connected_components
+from tqdm import tqdm
 
+from . import __version__
 from .benchmarks import Items
-from .deflation import OFFSET, credit, derangement
-from .encoders import DualEncoder, ImageFeatures
-from .readouts import Readout
+from .deflation import (
+    TIE,
+    bootstrap_interval,
+    credit,
+    derangement,
+    direction_balance,
+    grounded_gain,
+    oracle_threshold,
+    random_derangements,
+    same_offer,
+    statement_credit,
+)
+from .encoders import DualEncoder, ImageFeatures, to_rgb
+from .readouts import Readout, TextPrior
 
-_RESAMPLES = 2000
-
-
-@lru_cache(maxsize=4)
-def _resamples(count: int, seed: int) -> np.ndarray:
-    """How often each of ``count`` sources is drawn in each resample: (resamples, count)."""
-    rng = np.random.default_rng(seed)
-    return rng.multinomial(count, np.full(count, 1 / count), size=_RESAMPLES).astype(np.float32)
-
-
-def bootstrap_interval(
-    values: np.ndarray, sources: np.ndarray, seed: int = 0, level: float = 0.95
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of a mean, resampling source images rather than items.
-
-    Items of one image are not independent: an image is drawn with all of its items.
-    """
-    _, sources = np.unique(sources, return_inverse=True)
-    sums = np.bincount(sources, weights=values)
-    counts = np.bincount(sources)
-    drawn = _resamples(len(counts), seed)
-    means = (drawn @ sums) / (drawn @ counts)
-    tail = (1 - level) / 2
-    return tuple(np.quantile(means, [tail, 1 - tail]))
-
+#: Pictures whose features are held at a time.
+CHUNK = 512
 
 Features = ImageFeatures | list[tuple[np.ndarray, ImageFeatures]]
 
 
+# --- features -------------------------------------------------------------------------------------
+
+
+class _TextsOnce:
+    """An encoder whose texts are encoded once, however many chunks of pictures ask for them."""
+
+    def __init__(self, encoder: DualEncoder):
+        self._encoder, self._known = encoder, {}
+
+    def __getattr__(self, name):
+        return getattr(self._encoder, name)
+
+    def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
+        """See :meth:`readout_utils.encoders.DualEncoder.encode_texts`."""
+        if isinstance(texts, str) or not len(texts):
+            return self._encoder.encode_texts(texts)
+        if new := [text for text in dict.fromkeys(texts) if text not in self._known]:
+            self._known |= dict(zip(new, self._encoder.encode_texts(new), strict=True))
+        return torch.stack([self._known[text] for text in texts])
+
+
+def _encode(
+    encoder: DualEncoder, benchmark: Items, members: np.ndarray
+) -> list[tuple[np.ndarray, ImageFeatures]]:
+    """Features of some of a benchmark's pictures, each opened once: (indices, features) for each grid."""
+    groups: dict[tuple, tuple[list, list]] = {}
+    for index in members:
+        try:
+            picture = to_rgb(benchmark.images[index])
+            indices, pictures = groups.setdefault(encoder.size_of(picture.size), ([], []))
+        except (ValueError, FileNotFoundError) as error:
+            row = int(np.flatnonzero(benchmark.image == index)[0])
+            raise type(error)(f"{benchmark.name}, {benchmark.where(row)}: {error}") from error
+        indices.append(index)
+        pictures.append(picture)
+    return [(np.array(indices), encoder.encode_images(pictures)) for indices, pictures in groups.values()]
+
+
 def encode_benchmark(encoder: DualEncoder, benchmark: Items) -> list[tuple[np.ndarray, ImageFeatures]]:
-    """Features of a benchmark's images: (indices of images, their features) for each size of picture."""
+    """Features of all of a benchmark's images, to hand to several calls: (indices of images, their features) for
+    each size of picture.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError : a picture that is missing or does not open; its item is named.
+    """
+    parts: dict[tuple, tuple[list, list]] = {}
+    for start in range(0, len(benchmark.images), CHUNK):
+        chunk = np.arange(start, min(start + CHUNK, len(benchmark.images)))
+        for members, features in _encode(encoder, benchmark, chunk):
+            indices, found = parts.setdefault(features.grid, ([], []))
+            indices.append(members)
+            found.append(features)
     return [
-        (np.array(members), encoder.encode_images([benchmark.images[i] for i in members]))
-        for members in encoder.group_by_grid(benchmark.images)
+        (
+            np.concatenate(indices),
+            ImageFeatures(*(torch.cat([getattr(f, x) for f in found]) for x in ("pooled", "patches")), grid),
+        )
+        for grid, (indices, found) in parts.items()
     ]
+
+
+def _as_parts(features: Features, benchmark: Items) -> list[tuple[np.ndarray, ImageFeatures]]:
+    if isinstance(features, ImageFeatures):
+        features = [(np.arange(len(features)), features)]
+    count = sum(len(members) for members, _ in features)
+    if count != len(benchmark.images):
+        raise ValueError(f"Features of {count} images for the {len(benchmark.images)} of {benchmark.name}.")
+    return features
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+
+def _sees_image(readout: Readout) -> bool:
+    return getattr(readout, "sees_image", True)
+
+
+def _covered(readout: Readout, benchmark: Items) -> np.ndarray:
+    """Which captions (n, k) a readout takes; all of them if it does not say."""
+    shape = (len(benchmark), len(benchmark.captions[0]))
+    if not hasattr(readout, "covers"):
+        return np.ones(shape, dtype=bool)
+    flat = [caption for options in benchmark.captions for caption in options]
+    return np.asarray(readout.covers(flat), dtype=bool).reshape(shape)
+
+
+def _score_pairs(
+    encoder,
+    benchmark: Items,
+    readout: Readout,
+    parts,
+    rows: np.ndarray,
+    image: np.ndarray,
+    covered: np.ndarray,
+) -> np.ndarray:
+    """Scores (pairs, k) of the captions of items ``rows`` on pictures ``image``; a caption not covered scores 0."""
+    scores = np.zeros((len(rows), covered.shape[1]))
+    for members, features in parts:
+        place = np.full(len(benchmark.images), -1)
+        if members is not None:
+            place[members] = np.arange(len(members))
+            here = np.flatnonzero(place[image] >= 0)
+        else:  # a readout that sees no picture
+            here = np.arange(len(rows))
+        pair, column = np.nonzero(covered[rows[here]])
+        if not len(pair):
+            continue
+        pair = here[pair]
+        captions = [benchmark.captions[rows[p]][c] for p, c in zip(pair, column, strict=True)]
+        where = place[image[pair]] if members is not None else None
+        got = np.asarray(readout.score(encoder, features, captions, where), dtype=np.float64)
+        if got.shape != (len(captions),):
+            raise ValueError(f"{readout.name} returned shape {got.shape} for {len(captions)} captions.")
+        if not np.isfinite(got).all():
+            first = int(np.flatnonzero(~np.isfinite(got))[0])
+            raise ValueError(
+                f"{readout.name} scored {captions[first]!r} ({benchmark.where(rows[pair[first]])}) as {got[first]}."
+            )
+        scores[pair, column] = got
+    return scores
 
 
 def score_items(
@@ -59,86 +175,549 @@ def score_items(
 ) -> np.ndarray:
     """Scores (n, k) of every caption of every item, on the items' own images or on ``image``'s.
 
+    A caption that the readout does not cover scores 0.
+
     Raises
     ------
-    ValueError : items with different numbers of captions, features of other images, a score of the wrong
-        shape, NaN or infinity (the caption and the item are named).
+    ValueError : features of other images, a score of the wrong shape, NaN or infinity (the caption and the item
+        are named).
     """
-    image = benchmark.image if image is None else image
-    widths = {len(options) for options in benchmark.captions}
-    if len(widths) > 1:
-        raise ValueError(f"{benchmark.name} has items with {sorted(widths)} captions; split it by width.")
-    k = widths.pop()
-    if isinstance(features, ImageFeatures):
-        features = [(np.arange(len(features)), features)]
-    count = sum(len(members) for members, _ in features)
-    if count != len(benchmark.images):
-        raise ValueError(f"Features of {count} images for the {len(benchmark.images)} of {benchmark.name}.")
-    scores = np.full((len(benchmark), k), np.nan)
-    for members, part in features:
-        place = np.full(count, -1)
-        place[members] = np.arange(len(members))
-        rows = np.flatnonzero(place[image] >= 0)
-        if not len(rows):
+    image = benchmark.image if image is None else np.asarray(image)
+    parts = _as_parts(features, benchmark) if _sees_image(readout) else [(None, None)]
+    rows = np.arange(len(benchmark))
+    return _score_pairs(encoder, benchmark, readout, parts, rows, image, _covered(readout, benchmark))
+
+
+def _partners(benchmark: Items, derangements: int | None, offset: int | None, seed: int) -> np.ndarray:
+    """Null partners (passes, n): the published assignment, or several random ones."""
+    if derangements is None:
+        offset = benchmark.null_offset if offset is None else offset
+        return derangement(benchmark.source, offset, benchmark.null_group)[None]
+    return random_derangements(benchmark.source, derangements, seed, benchmark.null_group)
+
+
+def _fingerprint(encoder, benchmark: Items, readouts, partners: np.ndarray, chunk: int) -> str:
+    """What a kept run must agree in, to be continued: benchmark, pictures, weights, readouts, nulls."""
+    digest = hashlib.sha256()
+    pictures = benchmark.images
+    pictures = (
+        pictures
+        if isinstance(pictures, np.ndarray)
+        else [str(vars(pictures))]
+        if hasattr(pictures, "paths")
+        else []
+    )
+    for part in (
+        [
+            __version__,
+            benchmark.name,
+            benchmark.captions,
+            benchmark.correct.tolist(),
+            benchmark.image.tolist(),
+        ],
+        [repr(encoder), getattr(encoder, "resolution", None), getattr(encoder, "pooled_view", None)],
+        [(readout.name, type(readout).__name__) for readout in readouts],
+        [partners.tolist(), chunk, *([] if isinstance(pictures, np.ndarray) else pictures)],
+    ):
+        digest.update(json.dumps(part).encode())
+    if isinstance(pictures, np.ndarray):
+        digest.update(np.ascontiguousarray(pictures))
+    digest.update(_weights_hash(encoder).encode())
+    return digest.hexdigest()
+
+
+def _weights_hash(encoder) -> str:
+    """SHA-256 of an encoder's weights, or of nothing where there is no model."""
+    digest = hashlib.sha256()
+    if getattr(encoder, "model", None) is not None:
+        for name, value in encoder.model.state_dict().items():
+            digest.update(
+                name.encode()
+                + value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+            )
+    return digest.hexdigest()
+
+
+def _stream(
+    encoder,
+    benchmark: Items,
+    readouts,
+    features,
+    rows,
+    image,
+    covered,
+    keep: Path | None,
+    chunk: int,
+    progress: bool | None,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pairs (row, picture), chunk of pictures by chunk: their indices and scores (readouts, pairs, k)."""
+    texts = _TextsOnce(encoder) if encoder is not None else None
+    starts = range(0, len(benchmark.images), chunk)
+    # shows itself only where the work takes long
+    bar = tqdm(
+        starts, desc=benchmark.name, unit="chunk", delay=0 if progress else 30, disable=progress is False
+    )
+    for start in bar:
+        members = np.arange(start, min(start + chunk, len(benchmark.images)))
+        pairs = np.flatnonzero((image >= members[0]) & (image <= members[-1]))
+        if not len(pairs):
             continue
-        flat = [caption for row in rows for caption in benchmark.captions[row]]
-        got = np.asarray(readout.score(encoder, part, flat, place[image[rows]].repeat(k)), dtype=np.float64)
-        if got.shape != (len(flat),):
-            raise ValueError(f"{readout.name} returned shape {got.shape} for {len(flat)} captions.")
-        scores[rows] = got.reshape(-1, k)
-    if not np.isfinite(scores).all():
-        row, column = np.argwhere(~np.isfinite(scores))[0]
+        file = keep / f"chunk-{start // chunk:05d}.npz" if keep else None
+        if file and file.is_file():
+            yield pairs, np.load(file)["scores"]
+            continue
+        if not any(map(_sees_image, readouts)):
+            parts = None
+        elif features is None:
+            parts = _encode(encoder, benchmark, members)
+        else:
+            parts = [
+                (indices[inside], part[np.flatnonzero(inside)])
+                for indices, part in features
+                if (inside := np.isin(indices, members)).any()
+            ]
+        scores = np.stack(
+            [
+                _score_pairs(
+                    texts, benchmark, readout, parts if _sees_image(readout) else [(None, None)],
+                    rows[pairs], image[pairs], covers,
+                )
+                for readout, covers in zip(readouts, covered, strict=True)
+            ]
+        )  # fmt: skip
+        if file:
+            partial = file.with_suffix(".partial.npz")
+            np.savez(partial, scores=scores)
+            partial.replace(file)  # an interruption never leaves half a chunk
+        yield pairs, scores
+
+
+def _open_keep(keep: str | Path, fingerprint: str) -> Path:
+    keep = Path(keep)
+    keep.mkdir(parents=True, exist_ok=True)
+    record = keep / "run.json"
+    if record.is_file() and json.loads(record.read_text())["fingerprint"] != fingerprint:
         raise ValueError(
-            f"{readout.name} scored {benchmark.captions[row][column]!r} (item {row}) as {scores[row, column]}."
+            f"{keep} holds a run of another benchmark, encoder, readout, null or version; name another folder, or "
+            "remove it."
         )
-    return scores
+    record.write_text(json.dumps({"fingerprint": fingerprint}) + "\n")
+    return keep
 
 
-def evaluate(
-    encoder: DualEncoder,
+def per_item(
+    encoder: DualEncoder | None,
     benchmark: Items,
     readouts: Sequence[Readout],
     *,
     features: Features | None = None,
-    offset: int = OFFSET,
+    derangements: int | None = None,
+    offset: int | None = None,
     seed: int = 0,
+    keep: str | Path | None = None,
+    chunk: int = CHUNK,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Accuracy, null and grounded gain of readouts on a benchmark.
-
-    The null scores each item's captions on another item's image (see
-    :func:`readout_utils.deflation.derangement`); nothing is encoded twice for it. Intervals are
-    95 % bootstrap intervals over sources.
+    """What every readout made of every item, on its own image and on null images.
 
     Parameters
     ----------
-    features : of ``benchmark.images``, from ``encode_images`` or :func:`encode_benchmark`, if at hand.
-    offset : of the derangement.
-    seed : of the bootstrap.
+    encoder : may be None where no readout asks for it.
+    readouts : see :class:`readout_utils.readouts.Readout`. One with a method ``covers(captions)`` scores only the
+        captions for which it says True; one with ``sees_image = False`` gets no features; one with
+        ``signed = True`` has a zero that means "neither", and judges statements by its sign.
+    features : of ``benchmark.images``, from ``encode_images`` or :func:`encode_benchmark`, if at hand. Otherwise
+        pictures are opened, encoded, scored and let go ``chunk`` at a time, and memory stays flat.
+    derangements : None for the published null; a number for the mean over so many random derangements.
+    offset : of the published null, if not the benchmark's own.
+    seed : of the random derangements.
+    keep : a folder in which the scores of each chunk are kept. A run that was interrupted, or that ended in an
+        error, continues from what is there.
+    progress : True for a progress bar, False for none; by default one appears after half a minute.
 
     Returns
     -------
-    DataFrame, one row a readout: n, accuracy, low, high, null, null_low, null_high, gain, gain_low,
-    gain_high (fractions of 1).
+    DataFrame, one row a readout and item:
+
+    ``readout, item, source, group``
+        which; ``item`` counts from 0.
+    ``covered``
+        whether the readout takes all of the item's captions.
+    ``scored``
+        whether the item counts: pairs always do (a caption not covered scores 0), among more captions and for
+        statements only covered items do, as published.
+    ``rule``
+        ``choice``; for statements ``sign``, or ``oracle threshold`` (optimistic, fitted on the labels).
+    ``credit, null_credit``
+        on its own image; on the null partner's, or the mean over the derangements.
+    ``margin, null_margin``
+        the right caption's score less the best wrong one's (for statements, the score's distance from the
+        threshold, positive on the right side); of the null the first derangement's.
+    ``above_null``
+        share of all items' null margins that lie below the margin, ties half: its mean is the AUROC.
+    ``confidence``
+        the winner's lead (for statements the distance from the threshold): what selection goes by.
+
+    ``attrs`` say which encoder, benchmark, versions and null made the rows.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError : no readouts, two of one name, features of other images, a score of the wrong
+        shape or not finite, a picture that is missing or does not open, a ``keep`` of another run.
     """
     if not len(readouts):
         raise ValueError("Name at least one readout.")
-    if features is None:
-        features = encode_benchmark(encoder, benchmark)
     names = [readout.name for readout in readouts]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"Two readouts are called {twice.pop()!r}; give one another name.")
-    null_image = benchmark.image[derangement(benchmark.source, offset)]
-    rows = {}
-    for readout in readouts:
-        real = credit(score_items(encoder, benchmark, readout, features), benchmark.correct)
-        null = credit(score_items(encoder, benchmark, readout, features, null_image), benchmark.correct)
-        row: dict[str, float] = {"n": len(benchmark)}
-        for label, prefix, values in (
-            ("accuracy", "", real),
-            ("null", "null_", null),
-            ("gain", "gain_", real - null),
-        ):
-            low, high = bootstrap_interval(values, benchmark.source, seed)
-            row |= {label: values.mean(), f"{prefix}low": low, f"{prefix}high": high}
-        rows[readout.name] = row
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("readout")
+    n, k = len(benchmark), len(benchmark.captions[0])
+    partners = _partners(benchmark, derangements, offset, seed)
+    # the distinct (item, picture) pairs of all passes, and which of them each pass asks for
+    asked = np.concatenate([benchmark.image[None], benchmark.image[partners]])
+    codes, which = np.unique(np.arange(n) * len(benchmark.images) + asked, return_inverse=True)
+    rows, image = np.divmod(codes, len(benchmark.images))
+    covered = [_covered(readout, benchmark) for readout in readouts]
+    if features is not None:
+        features = _as_parts(features, benchmark)
+    if keep is not None:
+        keep = _open_keep(keep, _fingerprint(encoder, benchmark, readouts, partners, chunk))
+    scores = np.empty((len(readouts), len(codes), k))
+    for pairs, got in _stream(
+        encoder, benchmark, readouts, features, rows, image, covered, keep, chunk, progress
+    ):
+        scores[:, pairs] = got
+    frames = [
+        _rows(benchmark, readout, own[which.reshape(asked.shape)], covers.all(1))
+        for readout, own, covers in zip(readouts, scores, covered, strict=True)
+    ]
+    frame = pd.concat(frames, ignore_index=True)
+    frame.attrs = {
+        "benchmark": benchmark.name,
+        "items": n,
+        "encoder": getattr(encoder, "name", "none"),
+        "weights": _weights_hash(encoder)[:16],
+        "null": f"published, offset {benchmark.null_offset if offset is None else offset}"
+        if derangements is None
+        else f"{derangements} random derangements, seed {seed}",
+        "versions": f"readout_utils {__version__}, torch {torch.__version__}, open_clip {open_clip.__version__}",
+    }
+    return frame
+
+
+def _rows(benchmark: Items, readout: Readout, scores: np.ndarray, covered: np.ndarray) -> pd.DataFrame:
+    """One readout's rows from its scores (1 + passes, n, k), the own image first."""
+    n, k = scores.shape[1:]
+    scored = covered | (k == 2)
+    credits, margins, leads = (np.zeros((len(scores), n)) for _ in range(3))
+    rule = "choice"
+    if benchmark.statements:
+        signed = getattr(readout, "signed", False)
+        rule = "sign" if signed else "oracle threshold"
+        for index, column in enumerate(scores[:, scored, 0] if scored.any() else []):
+            truth = benchmark.correct[scored]
+            threshold = 0.0 if signed else oracle_threshold(column, truth)
+            credits[index, scored] = statement_credit(column, truth, threshold)
+            margins[index, scored] = (column - threshold) * np.where(truth == 1, 1, -1)
+            leads[index, scored] = np.abs(column - threshold)
+    else:
+        right = np.arange(k) == benchmark.correct[:, None]
+        for index, table in enumerate(scores):
+            credits[index] = credit(table, benchmark.correct)
+            margins[index] = table[right] - np.where(right, -np.inf, table).max(1)
+            ordered = np.sort(table, axis=1)
+            leads[index] = ordered[:, -1] - ordered[:, -2]
+    above = np.zeros(n)
+    if scored.any():
+        null = np.sort(margins[1:, scored].ravel())
+        own = margins[0, scored]
+        below = np.searchsorted(null, own - TIE, "left"), np.searchsorted(null, own + TIE, "right")
+        above[scored] = (below[0] + below[1]) / (2 * len(null))
+    return pd.DataFrame(
+        {
+            "readout": readout.name,
+            "item": np.arange(n),
+            "source": benchmark.source,
+            "group": benchmark.group,
+            "covered": covered,
+            "scored": scored,
+            "rule": rule,
+            "credit": credits[0],
+            "null_credit": credits[1:].mean(0),
+            "margin": margins[0],
+            "null_margin": margins[1],
+            "above_null": above,
+            "confidence": leads[0],
+        }
+    )
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def summarise(
+    items: pd.DataFrame, by: str | None = None, seed: int = 0, selected: float = 0.3
+) -> pd.DataFrame:
+    """The table of :func:`evaluate` from the rows of :func:`per_item`.
+
+    Parameters
+    ----------
+    items : rows of one or more readouts.
+    by : None, or ``"group"`` for a row each stratum.
+    seed : of the bootstrap.
+    selected : share of the items, the most confident ones, of which ``selective`` is the accuracy.
+
+    Returns
+    -------
+    DataFrame indexed by readout (and group):
+
+    ``n, coverage``
+        items scored; share of all items that the readout covers.
+    ``accuracy, low, high, null, null_low, null_high, gain, gain_low, gain_high``
+        micro averages over items, see :func:`readout_utils.deflation.grounded_gain`.
+    ``auroc``
+        of the right caption's margin on its own image against the null margins of all items. The seed of this book
+        reports an "AUROC under the derangement null" without a formula: this is our reading of it.
+    ``selective``
+        accuracy among the most confident 30 % of the items (``selected``), see :func:`risk_coverage`.
+    ``macro, macro_gain``
+        means over groups of the groups' accuracy and gain, each group counting alike (without ``by``).
+    ``rule``
+        how items were judged. ``oracle threshold`` is optimistic.
+
+    A readout that scores no item has n = 0 and no numbers.
+    """
+    keys = ["readout"] if by is None else ["readout", by]
+    table = {}
+    for key, rows in items.groupby(keys, sort=False):
+        scored = rows[rows.scored]
+        row: dict = {"n": len(scored), "coverage": rows.covered.mean()}
+        if len(scored):
+            row |= grounded_gain(
+                scored.credit.to_numpy(), scored.null_credit.to_numpy(), scored.source.to_numpy(), seed
+            )
+            row["auroc"] = scored.above_null.mean()
+            row["selective"] = _selective(scored.confidence, scored.credit, selected)
+            if by is None:
+                groups = scored.groupby("group")[["credit", "null_credit"]].mean()
+                row |= {
+                    "macro": groups.credit.mean(),
+                    "macro_gain": (groups.credit - groups.null_credit).mean(),
+                }
+        row["rule"] = rows.rule.iloc[0]
+        table[key if by else key[0]] = row
+    frame = pd.DataFrame.from_dict(table, orient="index")
+    frame.index = pd.MultiIndex.from_tuples(table, names=keys) if by else frame.index.rename("readout")
+    frame.attrs = dict(items.attrs)
+    return frame
+
+
+def evaluate(
+    encoder: DualEncoder | None, benchmark: Items, readouts: Sequence[Readout], *, seed: int = 0, **options
+) -> pd.DataFrame:
+    """Accuracy, null and grounded gain of readouts on a benchmark, one row a readout.
+
+    The null scores each item's captions on another item's image; nothing is encoded twice for it.
+
+    Parameters
+    ----------
+    seed : of the bootstrap, and of random derangements.
+    options : ``features``, ``derangements``, ``offset``, ``keep``, ``chunk``, ``progress``: see :func:`per_item`.
+
+    Returns
+    -------
+    DataFrame, see :func:`summarise`.
+    """
+    return summarise(per_item(encoder, benchmark, readouts, seed=seed, **options), seed=seed)
+
+
+def _kept_credit(confidence, values) -> np.ndarray:
+    """Sum of credit among the m most confident items, m = 1..n; equally confident ones in the mean order."""
+    confidence, values = np.asarray(confidence), np.asarray(values, dtype=np.float64)
+    order = np.argsort(-confidence, kind="stable")
+    confidence, values = confidence[order], values[order]
+    run = np.cumsum(np.r_[True, np.diff(confidence) < -TIE]) - 1  # equally confident items share a number
+    return np.cumsum((np.bincount(run, values) / np.bincount(run))[run])
+
+
+def _selective(confidence, values, share: float) -> float:
+    count = max(1, round(share * len(values)))
+    return float(_kept_credit(confidence, values)[count - 1] / count)
+
+
+def risk_coverage(items: pd.DataFrame, null: bool = False) -> pd.DataFrame:
+    """Accuracy among the most confident items, for every share of them.
+
+    Equally confident items are taken in random order: the curve is the mean over all such orders, and does
+    not depend on the order of the items.
+
+    Parameters
+    ----------
+    items : rows of :func:`per_item`.
+    null : judge the kept items on their null images instead.
+
+    Returns
+    -------
+    DataFrame : readout, share (of the scored items that is kept), accuracy; one row each number of items.
+    """
+    curves = []
+    for name, rows in items[items.scored].groupby("readout", sort=False):
+        kept = _kept_credit(rows.confidence, rows.null_credit if null else rows.credit)
+        count = np.arange(1, len(kept) + 1)
+        curves.append(pd.DataFrame({"readout": name, "share": count / len(kept), "accuracy": kept / count}))
+    return pd.concat(curves, ignore_index=True)
+
+
+def compare(one: pd.DataFrame, other: pd.DataFrame, seed: int = 0) -> pd.Series:
+    """Two readouts (or two encoders) item by item, on the items that both score.
+
+    Parameters
+    ----------
+    one, other : rows of a single readout each, from :func:`per_item` on the same benchmark.
+
+    Returns
+    -------
+    Series : n, accuracy of both (``one``, ``other``), their difference with its paired interval over sources
+    (``difference``, ``low``, ``high``), and how many items only one of them gets right (``only_one``, ``only_other``).
+
+    Raises
+    ------
+    ValueError : rows of several readouts, or of different items.
+    """
+    for rows in (one, other):
+        if rows.readout.nunique() != 1:
+            raise ValueError(f"Compare the rows of one readout each, not of {sorted(rows.readout.unique())}.")
+    both = one.merge(other, on="item", suffixes=("", "_other"), validate="one_to_one")
+    if len(both) != len(one) or len(one) != len(other) or (both.source != both.source_other).any():
+        raise ValueError("The rows are of different items: evaluate both on the same benchmark.")
+    both = both[both.scored & both.scored_other]
+    if both.empty:
+        raise ValueError("There is no item that both score.")
+    difference = (both.credit - both.credit_other).to_numpy()
+    low, high = bootstrap_interval(difference, both.source.to_numpy(), seed)
+    return pd.Series(
+        {
+            "n": len(both),
+            "one": both.credit.mean(),
+            "other": both.credit_other.mean(),
+            "difference": difference.mean(),
+            "low": low,
+            "high": high,
+            "only_one": int((both.credit > both.credit_other).sum()),
+            "only_other": int((both.credit < both.credit_other).sum()),
+        }
+    )
+
+
+def save_items(items: pd.DataFrame, path: str | Path) -> None:
+    """Write rows of :func:`per_item` as parquet, with the encoder, versions and null that made them.
+
+    Raises
+    ------
+    ImportError : pyarrow is not installed; the message says how.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    items.to_parquet(path, index=False)
+
+
+def load_items(path: str | Path) -> pd.DataFrame:
+    """Read what :func:`save_items` wrote; ``attrs`` say what made it.
+
+    Raises
+    ------
+    FileNotFoundError : no such file.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"No kept items at {path}.")
+    return pd.read_parquet(path)
+
+
+# --- without the picture --------------------------------------------------------------------------
+
+
+def text_only(
+    benchmark: Items, *, folds: int = 5, seed: int = 0, together: np.ndarray | None = None
+) -> pd.DataFrame:
+    """What captions alone give away: a trained scorer of text, cross-validated over sources.
+
+    For each fold of the sources a :class:`readout_utils.readouts.TextPrior` is trained on the other folds' items
+    and scores this one's. No picture is opened. The first thing to look at in any benchmark.
+
+    Parameters
+    ----------
+    together : (n,) codes of items that stay in one fold besides those of one source; by default those with the
+        same captions. Where a benchmark is balanced they must: a prior trained on the one item would expect the
+        other to be the same, and it is the opposite, so that the text would seem to tell less than nothing.
+
+    Returns
+    -------
+    DataFrame : rows as :func:`per_item`'s, readout "text only"; its null is its accuracy, its gain 0.
+
+    Raises
+    ------
+    ValueError : fewer sources (or things kept together) than folds.
+    """
+    _, component = np.unique(benchmark.source, return_inverse=True)
+    if together is None:
+        together = [
+            "|".join(sorted(caption.lower() for caption in options)) for options in benchmark.captions
+        ]
+    _, code = np.unique(together, return_inverse=True)
+    # sources that share a code, and codes that share a source, are one
+    links = coo_array((np.ones(len(code)), (component, code)), shape=(component.max() + 1, code.max() + 1))
+    component = connected_components(block_array([[None, links], [links.T, None]]))[1][component]
+    parts = np.unique(component)
+    if not 2 <= folds <= len(parts):
+        raise ValueError(
+            f"{folds} folds need as many sources that share no captions; {benchmark.name} has {len(parts)}."
+        )
+    fold = np.random.default_rng(seed).permutation(len(parts)) % folds
+    fold = fold[np.searchsorted(parts, component)]
+    scores = np.empty((len(benchmark), len(benchmark.captions[0])))
+    for number in range(folds):
+        inside = fold == number
+        prior = TextPrior(benchmark.select(~inside))
+        scores[inside] = score_items(None, benchmark.select(inside), prior, None)
+    prior.name = "text only"
+    frame = _rows(benchmark, prior, np.stack([scores, scores]), np.ones(len(benchmark), dtype=bool))
+    frame.attrs = {"benchmark": benchmark.name, "items": len(benchmark), "encoder": "none", "null": "none needed",
+                   "versions": f"readout_utils {__version__}"}  # fmt: skip
+    return frame
+
+
+def balance_certificate(
+    encoder: DualEncoder | None,
+    benchmark: Items,
+    readouts: Sequence[Readout] = (),
+    *,
+    by: str = "nouns",
+    seed: int = 0,
+    **options,
+) -> pd.DataFrame:
+    """A pair benchmark and its direction-balanced part, each with the nulls that show what its text gives away.
+
+    Parameters
+    ----------
+    by : see :func:`readout_utils.deflation.direction_balance`.
+    options : as for :func:`per_item`, without ``features``.
+
+    Returns
+    -------
+    DataFrame indexed by (items, readout), items "all" and "balanced": n, null, null_low, null_high. The null
+    of "text only" is its cross-validated accuracy. The balanced part is certified where every interval
+    holds one half.
+
+    Raises
+    ------
+    ValueError : nothing is left after balancing, no pairs.
+    """
+    kept = direction_balance(benchmark.captions, benchmark.correct, by, seed)
+    if not len(kept):
+        raise ValueError(f"No two items of {benchmark.name} balance each other by {by!r}.")
+    tables = {}
+    for label, part in (("all", benchmark), ("balanced", benchmark.select(kept))):
+        together = None if by == "relation" else same_offer(part.captions, by)
+        frames = [text_only(part, seed=seed, together=together)]
+        if len(readouts):
+            frames.append(per_item(encoder, part, readouts, seed=seed, **options))
+        tables[label] = summarise(pd.concat(frames, ignore_index=True), seed=seed)
+    return pd.concat(tables, names=["items"])[["n", "null", "null_low", "null_high"]]

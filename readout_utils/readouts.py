@@ -12,10 +12,12 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from sklearn.linear_model import Ridge
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
 
 from .alignment import TEMPERATURE, VARIANTS, centroids, similarity, weights
-from .captions import content_words, noun_phrases, orbit, parse_relation, parse_relations
+from .captions import CaptionError, content_words, noun_phrases, orbit, parse_relation, parse_relations
 from .encoders import DualEncoder, ImageFeatures
 from .scenes import Scenes, coverage, draw_scenes, noun_index
 from .symmetry import direction
@@ -24,7 +26,12 @@ _NUMBERS = 2**24  # patch features aligned at a time: bounds the memory, changes
 
 
 class Readout(Protocol):
-    """What :func:`readout_utils.evaluation.evaluate` asks of a readout."""
+    """What :func:`readout_utils.evaluation.evaluate` asks of a readout.
+
+    A readout may also have ``covers(captions)``, which says of each caption whether it is scored;
+    ``signed = True`` where a score of zero means "neither", so that statements are judged by the sign; and
+    ``sees_image = False`` where it looks at captions alone (it then gets no features).
+    """
 
     name: str
 
@@ -101,6 +108,8 @@ class Displacement:
     readout_utils.captions.CaptionError : when scoring a caption in which no directed relation is found.
     """
 
+    signed = True
+
     def __init__(
         self,
         variant: str = "excess",
@@ -136,8 +145,15 @@ class Displacement:
         return words, [(words.index(a), words.index(b), axis) for a, b, axis in pairs]
 
     def covers(self, captions: Sequence[str]) -> np.ndarray:
-        """Whether each caption is scored (n,); one that is not scores 0."""
-        return np.array([bool(self._aligned(caption)[1]) for caption in captions])
+        """Whether each caption is scored (n,): not where no directed relation is found, or no word to align."""
+
+        def covered(caption):
+            try:
+                return bool(self._aligned(caption)[1])
+            except CaptionError:
+                return False
+
+        return np.array([covered(caption) for caption in captions], dtype=bool)
 
     def score(self, encoder, features, captions, image=None) -> np.ndarray:
         """See :class:`Readout`."""
@@ -197,6 +213,7 @@ class PatchProbe:
     """
 
     name = "linear probe"
+    signed = True
 
     def __init__(self, encoder: DualEncoder, scenes: Scenes, penalty: float = 1.0):
         features = encoder.encode_images(draw_scenes(scenes))
@@ -225,6 +242,8 @@ class DirectionOf:
     in its own right.
     """
 
+    signed = True
+
     def __init__(self, readout: Readout):
         self.readout = readout
         self.name = f"direction of {readout.name}"
@@ -235,3 +254,40 @@ class DirectionOf:
         variants = [variant for column in zip(*map(orbit, captions), strict=True) for variant in column]
         scores = self.readout.score(encoder, features, variants, image.repeat(4))
         return direction(scores.reshape(4, -1).T)
+
+
+class TextPrior:
+    """What captions give away without the picture: a classifier of their words, trained on other items.
+
+    Logistic regression on which words, and which two or three words in a row, a caption holds; its score is the
+    log-odds of being right. It needs no encoder and sees no image.
+
+    Parameters
+    ----------
+    benchmark : :class:`readout_utils.benchmarks.Items` to learn from; not the ones to be scored.
+    strength : inverse of the penalty.
+
+    Raises
+    ------
+    ValueError : captions that are all right, or all wrong.
+    """
+
+    name = "text prior"
+    sees_image = False
+    signed = True
+
+    def __init__(self, benchmark, strength: float = 1.0):
+        captions = [caption for options in benchmark.captions for caption in options]
+        k = len(benchmark.captions[0])
+        right = benchmark.correct == 1 if k == 1 else (np.arange(k) == benchmark.correct[:, None]).ravel()
+        if right.all() or not right.any():
+            raise ValueError(
+                f"The captions of {benchmark.name} are all right or all wrong: nothing to learn."
+            )
+        words = CountVectorizer(ngram_range=(1, 3), binary=True, token_pattern=r"(?u)\b\w+\b")
+        self._model = make_pipeline(words, LogisticRegression(C=strength, max_iter=1000))
+        self._model.fit(captions, right)
+
+    def score(self, encoder, features, captions, image=None) -> np.ndarray:
+        """See :class:`Readout`; encoder, features and image are not looked at."""
+        return self._model.decision_function(captions)

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
+from sklearn.metrics import roc_auc_score
 
-from readout_utils.benchmarks import load_benchmark
+from reference import reference_evaluate, reference_scores
+
+from readout_utils import __version__
+from readout_utils.benchmarks import Items, PictureFiles, load_benchmark
 from readout_utils.captions import parse_relation
-from readout_utils.deflation import credit, derangement
+from readout_utils.deflation import credit, derangement, random_derangements, same_offer
 from readout_utils.encoders import ImageFeatures
-from readout_utils.evaluation import bootstrap_interval, encode_benchmark, evaluate, score_items
-from readout_utils.readouts import Deployed, Displacement
+from readout_utils.evaluation import (
+    _kept_credit,
+    balance_certificate,
+    compare,
+    encode_benchmark,
+    evaluate,
+    load_items,
+    per_item,
+    risk_coverage,
+    save_items,
+    score_items,
+    summarise,
+    text_only,
+)
+from readout_utils.readouts import Deployed, Displacement, TextPrior
 
 
 @dataclasses.dataclass
@@ -88,47 +108,6 @@ def test_constant_scorer_gets_exactly_chance(pocket):
     assert table.loc["constant", ["accuracy", "null", "gain"]].tolist() == [0.5, 0.5, 0.0]
 
 
-@given(st.integers(0, 3), st.integers(2, 5))
-def test_credit_does_not_depend_on_where_the_right_caption_stands(right, k):
-    right = min(right, k - 1)
-    assert credit(np.zeros((1, k)), np.array([right]))[0] == pytest.approx(1 / k)
-    scores = np.arange(k, dtype=float)[None]
-    assert credit(scores, np.array([right]))[0] == (right == k - 1)
-    assert credit(scores * 1e-12, np.array([right]))[0] == pytest.approx(1 / k)
-
-
-def test_credit_refuses_nan_and_shapes():
-    with pytest.raises(ValueError, match="item 1 hold NaN"):
-        credit(np.array([[0, 1], [np.nan, 1]]), np.array([0, 0]))
-    with pytest.raises(ValueError, match=r"k of at least 2"):
-        credit(np.zeros((3, 1)), np.zeros(3, int))
-
-
-@given(st.lists(st.integers(0, 5), min_size=2, max_size=40), st.integers(0, 60))
-@settings(max_examples=60)
-def test_derangement_against_a_loop(sources, offset):
-    if len(set(sources)) < 2:
-        with pytest.raises(ValueError, match="two source images"):
-            derangement(sources, offset)
-        return
-    partners = derangement(sources, offset)
-    for j, partner in enumerate(partners):
-        i = (j + offset) % len(sources)
-        while sources[i] == sources[j]:
-            i = (i + 1) % len(sources)
-        assert partner == i
-
-
-def test_bootstrap_interval_covers_clusters():
-    """Items of one image repeat its value: the interval is that of the images, not of the items."""
-    rng = np.random.default_rng(0)
-    values = rng.random(100)
-    low, high = bootstrap_interval(values.repeat(5), np.arange(100).repeat(5))
-    error = values.std() / 10
-    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.15)
-    assert low < values.mean() < high
-
-
 def test_evaluate_table(pocket):
     benchmark = load_benchmark("scenes/left-right", items=80)
     features = pocket.encode_images(benchmark.images)
@@ -187,7 +166,7 @@ def test_scores_that_cannot_be_evaluated(pocket):
         evaluate(pocket, benchmark, [])
     bad = Constant()
     bad.score = lambda *args: np.zeros(3)
-    with pytest.raises(ValueError, match=r"returned shape \(3,\) for 16 captions"):
+    with pytest.raises(ValueError, match=r"returned shape \(3,\) for 32 captions"):
         evaluate(pocket, benchmark, [bad])
 
 
@@ -205,3 +184,338 @@ def test_items_that_do_not_fit(change, message):
     benchmark = load_benchmark("scenes/left-right", items=8)
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(benchmark, **change)
+
+
+# --- streaming, nulls, coverage -------------------------------------------------------------------
+
+
+def statements(benchmark, name="statements"):
+    """A pair benchmark as statements: each item's first caption, true or false."""
+    return dataclasses.replace(
+        benchmark,
+        name=name,
+        captions=tuple(options[:1] for options in benchmark.captions),
+        correct=1 - benchmark.correct,
+    )
+
+
+def choices(benchmark, k=4):
+    """A pair benchmark with further captions that are wrong on any picture of it."""
+    more = tuple(f"a whale {word} a crown" for word in ("above", "below", "left of", "right of"))[: k - 2]
+    return dataclasses.replace(benchmark, captions=tuple((*more, *o) for o in benchmark.captions),
+                               correct=benchmark.correct + k - 2)  # fmt: skip
+
+
+def test_a_streamed_evaluation_is_the_one_on_features_at_hand(pocket):
+    benchmark = load_benchmark("scenes/left-right", items=120)
+    readouts = [Deployed(), Displacement("excess"), Displacement("dense")]
+    whole = per_item(pocket, benchmark, readouts, features=pocket.encode_images(benchmark.images))
+    for chunk in (7, 64):
+        streamed = per_item(pocket, benchmark, readouts, chunk=chunk)
+        for column in ("margin", "null_margin", "confidence"):
+            np.testing.assert_allclose(streamed[column], whole[column], atol=1e-6)
+        assert (streamed.credit == whole.credit).all() and (streamed.null_credit == whole.null_credit).all()
+
+
+def test_results_do_not_depend_on_the_order_of_items(pocket):
+    """Items in another order, with the same null partners: the same rows."""
+    benchmark = load_benchmark("scenes/left-right", items=80)
+    order = np.random.default_rng(0).permutation(80)
+    mixed = benchmark.select(order)
+    readout = Displacement("excess")
+    features = encode_benchmark(pocket, benchmark)
+    one = score_items(pocket, benchmark, readout, features)
+    two = score_items(pocket, mixed, readout, encode_benchmark(pocket, mixed))
+    np.testing.assert_allclose(two, one[order], atol=1e-6)
+
+
+class Counting:
+    """An encoder that counts what it is asked to encode."""
+
+    def __init__(self, encoder):
+        self._encoder, self.images, self.texts, self.largest = encoder, 0, [], 0
+
+    def __getattr__(self, name):
+        return getattr(self._encoder, name)
+
+    def encode_images(self, images):
+        self.images += len(images)
+        self.largest = max(self.largest, len(images))
+        return self._encoder.encode_images(images)
+
+    def encode_texts(self, texts):
+        self.texts += list(texts)
+        return self._encoder.encode_texts(texts)
+
+
+def test_every_picture_and_text_is_encoded_once_and_few_are_held(pocket):
+    benchmark = load_benchmark("scenes/left-right", items=160)
+    counting = Counting(pocket)
+    per_item(
+        counting, benchmark, [Deployed(), Displacement(), Displacement("dense")], derangements=3, chunk=16
+    )
+    assert counting.images == len(benchmark.images) == 80
+    assert counting.largest <= 16
+    assert len(counting.texts) == len(set(counting.texts))
+
+
+def test_each_picture_file_is_opened_once(pocket, tmp_path, monkeypatch):
+    benchmark = load_benchmark("scenes/left-right", items=16)
+    paths = []
+    for index, image in enumerate(benchmark.images):
+        paths.append(tmp_path / f"{index}.png")
+        Image.fromarray(image).save(paths[-1])
+    files = dataclasses.replace(benchmark, images=PictureFiles(paths))
+    opened = []
+    real = PictureFiles.__getitem__
+    monkeypatch.setattr(PictureFiles, "__getitem__", lambda self, i: opened.append(i) or real(self, i))
+    table = evaluate(pocket, files, [Deployed(), Displacement()])
+    assert sorted(opened) == list(range(8))
+    pd.testing.assert_frame_equal(table, evaluate(pocket, benchmark, [Deployed(), Displacement()]))
+
+
+def test_a_picture_that_does_not_open_is_named_with_its_item(pocket, tmp_path):
+    benchmark = load_benchmark("scenes/left-right", items=8)
+    Image.fromarray(benchmark.images[0]).save(tmp_path / "0.png")
+    (tmp_path / "1.png").write_bytes(b"no picture")
+    details = pd.DataFrame({"file": "made.json", "row": np.arange(8) + 100})
+    paths = [tmp_path / name for name in ("0.png", "1.png", "2.png", "3.png")]
+    broken = dataclasses.replace(benchmark, images=PictureFiles(paths), details=details)
+    with pytest.raises(ValueError, match=r"made\.json, row 102: .*1\.png does not open"):
+        evaluate(pocket, broken, [Deployed()])
+    assert broken.images.missing() == paths[2:]
+
+
+def test_an_interrupted_run_resumes(pocket, tmp_path):
+    benchmark = load_benchmark("scenes/left-right", items=120)
+
+    class Breaking(Displacement):
+        calls = 0
+
+        def score(self, *args):
+            Breaking.calls += 1
+            if Breaking.calls == 3:
+                raise KeyboardInterrupt
+            return super().score(*args)
+
+    with pytest.raises(KeyboardInterrupt):
+        per_item(pocket, benchmark, [Breaking()], keep=tmp_path / "run", chunk=16)
+    assert len(list((tmp_path / "run").glob("chunk-*.npz"))) == 2
+    counting = Counting(pocket)
+    counting.model = pocket.model
+    resumed = per_item(pocket, benchmark, [Breaking()], keep=tmp_path / "run", chunk=16)
+    assert Breaking.calls == 3 + 2  # four chunks in all, two were there
+    pd.testing.assert_frame_equal(resumed, per_item(pocket, benchmark, [Displacement()], chunk=16))
+    with pytest.raises(ValueError, match="holds a run of another"):
+        per_item(pocket, benchmark, [Deployed()], keep=tmp_path / "run", chunk=16)
+    with pytest.raises(ValueError, match="holds a run of another"):
+        per_item(pocket, load_benchmark("scenes/left-right", items=120, seed=1), [Breaking()],
+                 keep=tmp_path / "run", chunk=16)  # fmt: skip
+
+
+def test_a_score_that_breaks_keeps_what_was_done(pocket, tmp_path):
+    benchmark = load_benchmark("scenes/left-right", items=120)
+
+    class Breaking(Constant):
+        calls = 0
+
+        def score(self, encoder, features, captions, image):
+            Breaking.calls += 1
+            return np.full(len(captions), np.nan if Breaking.calls == 2 else 0.0)
+
+    with pytest.raises(ValueError, match=r"constant scored 'a .*' \(item \d+\) as nan"):
+        per_item(pocket, benchmark, [Breaking()], keep=tmp_path, chunk=16)
+    assert len(list(tmp_path.glob("chunk-*.npz"))) == 1
+
+
+@pytest.mark.parametrize("form", [lambda b: b, statements, choices], ids=["pairs", "statements", "choices"])
+@pytest.mark.parametrize("derangements", [None, 4])
+def test_a_constant_scorer_is_at_chance_on_every_form(pocket, form, derangements):
+    benchmark = form(load_benchmark("scenes/left-right", items=40))
+    for value in (0.0, 0.3, -2.0):
+        row = evaluate(pocket, benchmark, [Constant(value)], derangements=derangements).loc["constant"]
+        chance = 1 / max(2, len(benchmark.captions[0]))
+        assert row[["accuracy", "null", "gain", "auroc", "selective", "macro"]].tolist() == [
+            chance, chance, 0, 0.5, chance, chance,
+        ]  # fmt: skip
+
+
+def test_what_is_not_covered(pocket):
+    benchmark = load_benchmark("scenes/left-right", items=40)
+    unread = "a dog and a cup"
+    mixed = [(unread, options[1]) if row < 10 else options for row, options in enumerate(benchmark.captions)]
+    pairs_ = dataclasses.replace(benchmark, captions=tuple(mixed))
+    items = per_item(pocket, pairs_, [Displacement()])
+    assert items.covered.tolist() == [False] * 10 + [True] * 30 and items.scored.all()
+    own = score_items(pocket, pairs_, Displacement(), encode_benchmark(pocket, pairs_))
+    assert (own[:10, 0] == 0).all() and (own[:10, 1] != 0).all()
+    many = choices(pairs_)
+    items = per_item(pocket, many, [Displacement(), Deployed()])
+    table = summarise(items)
+    assert table.n.tolist() == [30, 40] and table.coverage.tolist() == [0.75, 1.0]
+    # no item covered at all: said, not made up
+    none = dataclasses.replace(
+        benchmark, captions=((unread, unread, unread),) * 40, correct=np.zeros(40, int)
+    )
+    row = evaluate(pocket, none, [Displacement()]).loc["ADR excess"]
+    assert row.n == 0 and row.coverage == 0
+
+
+def test_statements_by_sign_and_by_oracle(pocket):
+    benchmark = load_benchmark("scenes/left-right", items=400)
+    table = evaluate(pocket, statements(benchmark), [Deployed(), Displacement("excess")])
+    assert table.rule.tolist() == ["oracle threshold", "sign"]
+    assert table.accuracy["ADR excess"] > 0.9 and abs(table.null["ADR excess"] - 0.5) < 0.1
+    assert 0.5 <= table.null["deployed"] < 0.6  # fitted on its own labels: never below one half
+    scores = score_items(pocket, statements(benchmark), Displacement(), encode_benchmark(pocket, benchmark))
+    said_true = scores[:, 0] > 0
+    assert table.accuracy["ADR excess"] == (said_true == (benchmark.correct == 0)).mean()
+
+
+def test_auroc_and_selection_against_loops(pocket):
+    benchmark = load_benchmark("scenes/left-right/held-out-style", items=200)
+    items = per_item(pocket, benchmark, [Displacement("dense")], derangements=2)
+    row = summarise(items).iloc[0]
+    features = pocket.encode_images(benchmark.images)
+    own = score_items(pocket, benchmark, Displacement("dense"), features)
+    right, every = benchmark.correct, np.arange(200)
+    margin = own[every, right] - own[every, 1 - right]
+    null, credits = [], []
+    for partners in random_derangements(benchmark.source, 2, 0):
+        scores = score_items(pocket, benchmark, Displacement("dense"), features, benchmark.image[partners])
+        null.append(scores[every, right] - scores[every, 1 - right])
+        credits.append((null[-1] > 0).mean())
+    assert row.null == pytest.approx(np.mean(credits))
+    labels = np.r_[np.ones(200), np.zeros(400)]
+    assert row.auroc == pytest.approx(roc_auc_score(labels, np.r_[margin, *null]), abs=1e-4)
+    confident = np.argsort(-np.abs(margin), kind="stable")[:60]
+    assert row.selective == pytest.approx((margin[confident] > 0).mean())
+    curve = risk_coverage(items)
+    assert len(curve) == 200 and curve.accuracy.iloc[-1] == pytest.approx(row.accuracy)
+    assert curve.accuracy.iloc[59] == pytest.approx(row.selective)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=6))
+@settings(max_examples=60)
+def test_selection_takes_equally_confident_items_in_the_mean_order(pairs_):
+    confidence, values = np.array([float(c) for c, _ in pairs_]), np.array([v for _, v in pairs_])
+    expected = np.zeros(len(pairs_))
+    orders = [
+        p for p in itertools.permutations(range(len(pairs_))) if (np.diff(confidence[list(p)]) <= 0).all()
+    ]
+    for order in orders:
+        expected += np.cumsum(values[list(order)]) / len(orders)
+    np.testing.assert_allclose(_kept_credit(confidence, values), expected)
+
+
+def test_micro_and_macro(pocket):
+    benchmark = load_benchmark("scenes/left-right", items=80)
+    group = np.where(np.arange(80) < 20, "few", "many")
+    items = per_item(pocket, dataclasses.replace(benchmark, group=group), [Deployed()])
+    row, groups = summarise(items).iloc[0], summarise(items, by="group")
+    assert groups.n.tolist() == [20, 60] and groups.index.names == ["readout", "group"]
+    assert row.macro == pytest.approx(groups.accuracy.mean())
+    assert row.accuracy == pytest.approx((20 * groups.accuracy.iloc[0] + 60 * groups.accuracy.iloc[1]) / 80)
+    assert row.macro_gain == pytest.approx(groups.gain.mean())
+
+
+def test_kept_items_come_back_and_say_what_made_them(pocket, tmp_path):
+    benchmark = load_benchmark("scenes/left-right", items=40)
+    items = per_item(pocket, benchmark, [Deployed(), Displacement()], derangements=2, seed=5)
+    save_items(items, tmp_path / "kept" / "items.parquet")
+    again = load_items(tmp_path / "kept" / "items.parquet")
+    pd.testing.assert_frame_equal(items, again)
+    assert again.attrs == items.attrs
+    assert again.attrs["encoder"] == "pocket" and again.attrs["null"] == "2 random derangements, seed 5"
+    assert __version__ in again.attrs["versions"] and len(again.attrs["weights"]) == 16
+    pd.testing.assert_frame_equal(summarise(again), summarise(items))
+    with pytest.raises(FileNotFoundError, match="No kept items"):
+        load_items(tmp_path / "nothing.parquet")
+
+
+def test_compare(pocket):
+    benchmark = load_benchmark("scenes/left-right", items=200)
+    items = per_item(pocket, benchmark, [Deployed(), Displacement()])
+    one, other = (items[items.readout == name] for name in ("ADR excess", "deployed"))
+    row = compare(one, other)
+    a, b = one.credit.to_numpy(), other.credit.to_numpy()
+    assert row.difference == pytest.approx(a.mean() - b.mean())
+    assert row.only_one == (a > b).sum() and row.only_other == (a < b).sum()
+    assert row.low <= row.difference <= row.high
+    assert compare(one, one)[["difference", "low", "high"]].tolist() == [0, 0, 0]
+    with pytest.raises(ValueError, match="one readout each"):
+        compare(items, one)
+    with pytest.raises(ValueError, match="different items"):
+        compare(one, one.iloc[:-4])
+
+
+# --- without the picture --------------------------------------------------------------------------
+
+
+def test_text_alone_tells_a_prior_and_nothing_else(pocket):
+    balanced = load_benchmark("scenes/above-below", items=800)
+    row = summarise(text_only(balanced)).iloc[0]
+    assert row.low <= 0.5 <= row.high and row.gain == 0 and row.null == row.accuracy
+    prior = load_benchmark("scenes/prior", items=800)
+    told = summarise(text_only(prior)).iloc[0]
+    assert 0.85 < told.accuracy < 0.95
+    trained = TextPrior(load_benchmark("scenes/prior", items=800, seed=1))
+    table = evaluate(pocket, prior, [trained, Deployed(), Displacement()])
+    assert table.null["text prior"] > 0.85 and table.gain["text prior"] == 0
+    assert table.gain["ADR excess"] > 0.3 and table.null["ADR excess"] < 0.65
+    assert statements_told(prior) > 0.8
+
+
+def statements_told(prior) -> float:
+    return summarise(text_only(statements(prior))).accuracy.iloc[0]
+
+
+def test_a_readout_of_texts_opens_no_picture(tmp_path):
+    benchmark = dataclasses.replace(
+        load_benchmark("scenes/prior", items=200), images=PictureFiles([tmp_path / "none.png"] * 100)
+    )
+    table = evaluate(None, benchmark, [TextPrior(load_benchmark("scenes/prior", items=200, seed=1))])
+    assert table.accuracy.iloc[0] > 0.8
+    assert text_only(benchmark).credit.mean() > 0.8
+
+
+def test_text_only_keeps_apart_what_balances():
+    """Items that balance each other in two folds would teach each other the wrong answer."""
+    n = 40
+    captions = tuple(
+        (f"a {w} left of a cup", f"a {w} right of a cup")
+        for w in ("dog", "cat", "ox", "tv")
+        for _ in range(10)
+    )
+    benchmark = Items(
+        "made", np.zeros((n, 1, 1, 3)), np.arange(n), captions, np.arange(n) % 2, np.full(n, "all")
+    )
+    assert text_only(benchmark, together=np.arange(n)).credit.mean() < 0.4
+    for together in (None, same_offer(benchmark.captions)):
+        assert text_only(benchmark, folds=4, together=together).credit.mean() == 0.5
+        with pytest.raises(ValueError, match="5 folds need as many sources"):
+            text_only(benchmark, together=together)
+
+
+def test_balance_certificate(pocket):
+    prior = load_benchmark("scenes/prior", items=1200)
+    table = balance_certificate(pocket, prior, [Displacement()])
+    assert table.null["all", "text only"] > 0.85
+    assert table.null_low["balanced", "text only"] <= 0.5 <= table.null_high["balanced", "text only"]
+    assert 0 < table.n["balanced", "text only"] < 400
+    assert table.n["balanced", "ADR excess"] == table.n["balanced", "text only"]
+    with pytest.raises(ValueError, match="balance each other"):
+        balance_certificate(None, prior.select(slice(0, 4)))
+
+
+def test_the_kit_agrees_with_the_evaluation_written_out(pocket):
+    benchmark = load_benchmark("scenes/left-right/held-out-style", items=40)
+    table = evaluate(pocket, benchmark, [Deployed(), Displacement("excess"), Displacement("dense")])
+    for name, (accuracy, null) in reference_evaluate(pocket, benchmark).items():
+        row = table.loc[name if name == "deployed" else f"ADR {name}"]
+        assert (row.accuracy, row.null) == (accuracy, null)
+    features = encode_benchmark(pocket, benchmark)
+    for readout in (Deployed(), Displacement("excess"), Displacement("dense")):
+        scores = score_items(pocket, benchmark, readout, features)
+        one = reference_scores(pocket, benchmark.images[3], benchmark.captions[7][0])
+        assert scores[7, 0] == pytest.approx(one[readout.name.removeprefix("ADR ")], abs=1e-6)
