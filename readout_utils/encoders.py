@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import open_clip
+import timm
 import torch
 import torch.nn.functional as F
 from open_clip.transformer import ResidualAttentionBlock, VisionTransformer
@@ -28,7 +29,7 @@ from torch import Tensor, nn
 #: Ways to make patch features, see :class:`DualEncoder`.
 PATCH_FEATURES = ("value", "tokens", "maskclip", "clearclip", "sclip", "naclip")
 
-_POCKETS = ("pocket",)
+_POCKETS = ("pocket", "pocket-sigmoid")
 _MOST_PATCHES = 16384
 _SUPPORTED = (
     "Supported image towers: open_clip's VisionTransformer with class-token or average pooling "
@@ -304,6 +305,23 @@ def _gaussian_window(grid: tuple[int, int], deviation: float = 5.0) -> Tensor:
     rows, columns = (torch.arange(side, dtype=torch.float32) for side in grid)
     places = torch.cartesian_prod(rows, columns)
     return torch.exp(-torch.cdist(places, places).square() / (2 * deviation**2))
+
+
+#: timm's name of the attention-pooled trunk of "pocket-sigmoid".
+POCKET_TRUNK = "vit_pocket_map_patch8_64"
+
+
+def register_pocket_trunk() -> None:
+    """Make timm know :data:`POCKET_TRUNK`: open_clip builds timm towers by name alone."""
+    if timm.is_model(POCKET_TRUNK):
+        return
+
+    def build(pretrained=False, pretrained_cfg=None, pretrained_cfg_overlay=None, cache_dir=None, **options):
+        size = {"img_size": 64, "patch_size": 8, "embed_dim": 128, "depth": 4, "num_heads": 4}
+        return TimmVisionTransformer(**size, class_token=False, **options)
+
+    build.__name__ = POCKET_TRUNK
+    timm.models.register_model(build)
 
 
 # --- the encoder ---------------------------------------------------------------------------------
@@ -613,6 +631,7 @@ def _from_folder(folder: Path):
                 f"{folder / name} is damaged: its SHA-256 is {digest[:12]}..., not the recorded one. "
                 "Install the package again, or restore the file."
             )
+    register_pocket_trunk()
     model = _reading(weights[0], lambda: open_clip.create_model(f"local-dir:{folder}"))
     if words_file.is_file():
         words = json.loads(words_file.read_text())

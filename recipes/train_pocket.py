@@ -2,10 +2,13 @@
 
     python recipes/train_pocket.py pocket                 # trains, resumes if interrupted, exports
     python recipes/measure_pocket.py pocket               # measures it and writes the model card
+    python recipes/train_pocket.py pocket-sigmoid         # the same for the second family
 
-An ordinary contrastive recipe: open_clip's CLIP class and ClipLoss, fresh scenes every step, Muon on
-the matrices of the blocks and AdamW on everything else, warm-up and linear decay, half of the patches left out for most of the training. Nothing in
-it knows about direction: relational captions are one kind among several, as in any corpus.
+An ordinary contrastive recipe: open_clip's CLIP class and losses, fresh scenes every step, Muon on
+the matrices of the blocks and AdamW on everything else, warm-up and linear decay, half of the patches left out
+for most of the training. Nothing in it knows about direction: relational captions are one kind among several,
+as in any corpus. The families differ in how the image is pooled (class token; attention over all tokens, as in
+SigLIP) and in the loss (softmax over the batch; a sigmoid for every pair).
 """
 
 from __future__ import annotations
@@ -19,18 +22,31 @@ from pathlib import Path
 
 import open_clip
 import torch
+from open_clip.loss import SigLipLoss
 from open_clip.model import CLIP
 from safetensors.torch import save_file
 
-from readout_utils.encoders import WordTokenizer
+from readout_utils.encoders import POCKET_TRUNK, WordTokenizer, register_pocket_trunk
 from readout_utils.scenes import caption_scenes, draw_scenes, random_scenes, vocabulary
 
 CONTEXT = 18
+_TEXT = {"context_length": CONTEXT, "width": 128, "heads": 4, "layers": 2}
 FAMILIES = {
     "pocket": {
         "embed_dim": 128,
         "vision_cfg": {"image_size": 64, "patch_size": 8, "width": 128, "layers": 4, "head_width": 32},
-        "text_cfg": {"context_length": CONTEXT, "width": 128, "heads": 4, "layers": 2},
+        "text_cfg": _TEXT,
+    },
+    "pocket-sigmoid": {
+        "embed_dim": 128,
+        "vision_cfg": {
+            "image_size": 64,
+            "timm_model_name": POCKET_TRUNK,
+            "timm_pool": "map",
+            "timm_proj": "none",
+        },
+        "text_cfg": _TEXT,
+        "init_logit_bias": -10.0,
     },
 }
 MEAN = STD = (0.5, 0.5, 0.5)
@@ -63,7 +79,7 @@ def make_optimizers(model: torch.nn.Module, settings: dict) -> list[torch.optim.
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        if parameter.ndim == 2 and "resblocks" in name:
+        if parameter.ndim == 2 and ("blocks." in name or "attn_pool." in name):
             matrices.append(parameter)
         elif parameter.ndim >= 2 and "positional" not in name:
             decayed.append(parameter)
@@ -108,14 +124,17 @@ def train(family: str, steps: int, run: Path, settings: dict, compiled: bool = T
     tokenizer = WordTokenizer(vocabulary(), CONTEXT)
     config = model_config(family)
     config["vision_cfg"]["patch_dropout"] = settings["patch_dropout"]
+    register_pocket_trunk()
     model = CLIP(**config, init_logit_scale=math.log(settings["logit_scale"]), output_dict=True)
     model.logit_scale.requires_grad_(False)
+    dropped = getattr(model.visual, "patch_dropout", None) or model.visual.trunk.patch_drop
     if compiled:  # in place: the parameters keep their names
-        model.visual.transformer.compile()
-        model.transformer.compile()
+        blocks = model.visual.trunk.blocks if hasattr(model.visual, "trunk") else [model.visual.transformer]
+        for block in [*blocks, model.transformer]:
+            block.compile()
     optimizers = make_optimizers(model, settings)
     highest = [[group["lr"] for group in o.param_groups] for o in optimizers]
-    loss_function = open_clip.ClipLoss()
+    loss_function = SigLipLoss() if "init_logit_bias" in config else open_clip.ClipLoss()
     run.mkdir(parents=True, exist_ok=True)
     recipe = json.dumps({"family": family, "steps": steps, **settings})
     checkpoint, log, start, seconds = run / "checkpoint.pt", run / "curve.csv", 0, 0.0
@@ -141,12 +160,12 @@ def train(family: str, steps: int, run: Path, settings: dict, compiled: bool = T
         for optimizer, rates in zip(optimizers, highest, strict=True):
             for group, high in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = high * share
-        model.visual.patch_dropout.prob = dropout(step, steps, settings)
+        dropped.prob = dropout(step, steps, settings)
         torch.manual_seed(settings["seed"] * 1_000_003 + step)  # which patches: the same after a resume
         images, tokens = batch(step, settings, tokenizer)
         with torch.autocast("cpu", torch.bfloat16):
             out = model(images, tokens)
-        loss = loss_function(out["image_features"].float(), out["text_features"].float(), out["logit_scale"])
+        loss = loss_function(**{name: value.float() for name, value in out.items()})
         if not torch.isfinite(loss):
             raise SystemExit(f"The loss is {loss.item()} at step {step}; lower the rates.")
         for optimizer in optimizers:
