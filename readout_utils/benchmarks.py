@@ -30,13 +30,13 @@ from .scenes import (
 class PictureFiles(Sequence):
     """Pictures that are opened when they are asked for: paths, each with a box to crop or None.
 
-    An integer gives the picture, as 8-bit RGB; a slice, a list or an array of integers gives some of
-    the files, still unopened. ``boxes`` are (left, top, width, height) in pixels.
+    An integer gives the picture, as 8-bit RGB; a slice, a mask or several integers give some of the files,
+    still unopened. ``boxes`` are (left, top, width, height) in pixels; one that reaches over the edge is cut there.
 
     Raises
     ------
-    FileNotFoundError, ValueError : on opening, for a file that is missing, does not open, or is smaller than
-        its box; the file is named.
+    FileNotFoundError, ValueError : on opening, for a file that is missing, does not open, or does not hold the
+        box's corner; the file is named.
     """
 
     def __init__(self, paths: Sequence[str | Path], boxes: Sequence | None = None):
@@ -49,9 +49,8 @@ class PictureFiles(Sequence):
         return len(self.paths)
 
     def __getitem__(self, index):
-        if isinstance(index, slice):
-            return PictureFiles(self.paths[index], self.boxes[index])
-        if not np.isscalar(index):
+        index = np.arange(len(self))[index]
+        if index.ndim:
             return PictureFiles([self.paths[i] for i in index], [self.boxes[i] for i in index])
         picture, box = to_rgb(self.paths[index]), self.boxes[index]
         if box is None:
@@ -68,7 +67,7 @@ class PictureFiles(Sequence):
         return [path for path in dict.fromkeys(self.paths) if not path.is_file()]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Items:
     """The n items of a benchmark.
 
@@ -112,13 +111,23 @@ class Items:
         if self.null_group is None:
             object.__setattr__(self, "null_group", np.zeros(n, dtype=int))
         for field in ("image", "correct", "group", "source", "null_group"):
-            object.__setattr__(self, field, np.asarray(getattr(self, field)))
-            if len(getattr(self, field)) != n:
-                raise ValueError(
-                    f"{self.name}: {n} rows of captions, {len(getattr(self, field))} in {field!r}."
-                )
+            values = np.asarray(getattr(self, field))
+            if values.shape != (n,):
+                raise ValueError(f"{self.name}: {n} rows of captions, {field!r} is of shape {values.shape}.")
+            if pd.isna(values).any():
+                row = int(np.flatnonzero(pd.isna(values))[0])
+                raise ValueError(f"{self.name}, item {row}: {field!r} is missing.")
+            if field in ("image", "correct"):
+                if not (
+                    np.issubdtype(values.dtype, np.integer) or (field == "correct" and values.dtype == bool)
+                ):
+                    raise ValueError(f"{self.name}: {field!r} holds {values.dtype}, not integers.")
+                values = values.astype(int)
+            object.__setattr__(self, field, values)
         if self.details is not None and len(self.details) != n:
             raise ValueError(f"{self.name}: {n} rows of captions, {len(self.details)} in 'details'.")
+        if self.details is not None and ("file" in self.details) != ("row" in self.details):
+            raise ValueError(f"{self.name}: details name a file and a row, or neither.")
         if self.image.min() < 0 or self.image.max() >= len(self.images):
             raise ValueError(f"{self.name}: an item points outside its {len(self.images)} images.")
         width = len(self.captions[0])
@@ -127,6 +136,8 @@ class Items:
                 raise ValueError(
                     f"{self.name}, {self.where(row)}: one text {options!r}, not a row of captions."
                 )
+            if not len(options):
+                raise ValueError(f"{self.name}, {self.where(row)}: no captions.")
             if len(options) != width:
                 raise ValueError(
                     f"{self.name}, {self.where(row)}: {len(options)} captions where the first item has {width}; "
@@ -145,6 +156,13 @@ class Items:
     def statements(self) -> bool:
         """Whether the items are statements, true or false, rather than choices."""
         return len(self.captions[0]) == 1
+
+    @property
+    def right(self) -> np.ndarray:
+        """Which captions (n, k) are right; of statements, which are true."""
+        if self.statements:
+            return self.correct[:, None] == 1
+        return np.arange(len(self.captions[0])) == self.correct[:, None]
 
     def where(self, row: int) -> str:
         """Where an item comes from, for messages: its file and row, or its number."""

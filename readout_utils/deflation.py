@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -46,10 +45,12 @@ def derangement(sources: Sequence, offset: int = OFFSET, groups: Sequence | None
     partners = np.empty(len(sources), dtype=int)
     for members in _strata(sources, groups):
         inside, n = sources[members], len(members)
-        partner = (np.arange(n) + offset) % n
-        while len(same := np.flatnonzero(inside[partner] == inside)):
-            partner[same] = (partner[same] + 1) % n
-        partners[members] = members[partner]
+        start = (np.arange(n) + offset) % n
+        # from each position, the first at or after it, around the circle, whose source differs from its own
+        twice = np.concatenate([inside, inside])
+        changes = np.flatnonzero(np.diff(twice)) + 1
+        onward = changes[np.searchsorted(changes, start, side="right")] % n
+        partners[members] = members[np.where(inside[start] == inside, onward, start)]
     return partners
 
 
@@ -83,7 +84,8 @@ def random_derangements(
         most = int(np.bincount(inside).max())
         if 2 * most > len(members):
             raise ValueError(
-                f"One source holds {most} of {len(members)} items: no permutation gives each of them another."
+                f"One source, that of item {members[inside == np.bincount(inside).argmax()][0]}, holds {most} of "
+                f"{len(members)} items: no permutation gives each of them another."
             )
         for round_ in range(count):
             rng = np.random.default_rng([seed, number, round_])
@@ -97,8 +99,9 @@ def _random_derangement(sources: np.ndarray, rng: np.random.Generator) -> np.nda
         partner = rng.permutation(n)
         if not (sources[partner] == sources).any():
             return partner
-    while len(bad := np.flatnonzero(sources[partner] == sources)):  # repair: exchange with what fits
-        j = rng.choice(bad)
+    for j in np.flatnonzero(sources[partner] == sources):  # repair: exchange with one that fits
+        if sources[partner[j]] != sources[j]:
+            continue
         fits = (sources[partner] != sources[j]) & (sources != sources[partner[j]])
         k = rng.choice(np.flatnonzero(fits))
         partner[[j, k]] = partner[[k, j]]
@@ -112,18 +115,26 @@ def _random_derangement(sources: np.ndarray, rng: np.random.Generator) -> np.nda
 
 
 def _codes(sources: Sequence) -> np.ndarray:
-    _, codes = np.unique(np.asarray(sources), return_inverse=True)
-    return codes
+    sources = np.asarray(sources)
+    if sources.ndim != 1 or pd.isna(sources).any():
+        raise ValueError(f"Sources and groups are one name an item, none missing; got shape {sources.shape}.")
+    return np.unique(sources, return_inverse=True)[1]
 
 
 def _strata(sources: np.ndarray, groups: Sequence | None) -> list[np.ndarray]:
     """Members of each stratum; refused if one of them has a single source."""
-    groups = np.zeros(len(sources), int) if groups is None else _codes(groups)
+    groups = np.zeros(len(sources), int) if groups is None else np.asarray(groups)
     if len(groups) != len(sources):
         raise ValueError(f"{len(groups)} groups for {len(sources)} items.")
-    strata = [np.flatnonzero(groups == group) for group in np.unique(groups)]
-    if not strata or any((sources[members] == sources[members[0]]).all() for members in strata):
-        raise ValueError("A derangement needs items from at least two source images (in each group).")
+    codes = _codes(groups)
+    strata = [np.flatnonzero(codes == code) for code in range(codes.max(initial=-1) + 1)]
+    if not strata:
+        raise ValueError("A derangement needs items from at least two source images; there are no items.")
+    for members in strata:
+        if (sources[members] == sources[members[0]]).all():
+            raise ValueError(
+                f"A derangement needs items from at least two source images; group {str(groups[members[0]])!r} has one."
+            )
     return strata
 
 
@@ -138,13 +149,14 @@ def credit(scores: np.ndarray, correct: np.ndarray, tie: float = TIE) -> np.ndar
 
     Raises
     ------
-    ValueError : scores that are not (n, k) with k of at least 2, NaN.
+    ValueError : scores that are not (n, k) with k of at least 2, NaN, a right caption that is not there.
     """
     scores, correct = np.asarray(scores, dtype=np.float64), np.asarray(correct)
     if scores.ndim != 2 or scores.shape[1] < 2 or len(scores) != len(correct) or not len(scores):
         raise ValueError(
             f"Scores are (n, k) with k of at least 2 and {len(correct)} rows, not {scores.shape}."
         )
+    correct = _whole_numbers(correct, scores.shape[1], "correct")
     if np.isnan(scores).any():
         raise ValueError(f"The scores of item {int(np.argwhere(np.isnan(scores))[0, 0])} hold NaN.")
     wins = scores >= scores.max(1, keepdims=True) - tie
@@ -191,24 +203,23 @@ def oracle_threshold(scores: np.ndarray, truth: np.ndarray, tie: float = TIE) ->
 
 
 def _statements(scores, truth) -> tuple[np.ndarray, np.ndarray]:
-    scores, truth = np.asarray(scores, dtype=np.float64), np.asarray(truth).astype(int)
+    scores, truth = np.asarray(scores, dtype=np.float64), np.asarray(truth)
     if scores.ndim != 1 or scores.shape != truth.shape or not len(scores):
         raise ValueError(f"Statements have n scores and n truths, not {scores.shape} and {truth.shape}.")
     if np.isnan(scores).any():
         raise ValueError(f"The score of item {int(np.flatnonzero(np.isnan(scores))[0])} is NaN.")
-    if not np.isin(truth, (0, 1)).all():
-        raise ValueError("A statement's truth is 0 or 1.")
-    return scores, truth
+    return scores, _whole_numbers(truth, 2, "truth")
+
+
+def _whole_numbers(values: np.ndarray, below: int, what: str) -> np.ndarray:
+    if not (np.issubdtype(values.dtype, np.integer) or values.dtype == bool):
+        raise ValueError(f"{what} holds {values.dtype}, not whole numbers.")
+    if (values < 0).any() or (values >= below).any():
+        raise ValueError(f"{what} holds numbers from 0 to {below - 1}, not {values.min()} to {values.max()}.")
+    return values.astype(int)
 
 
 # --- grounded gain --------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=4)
-def _resamples(count: int, seed: int) -> np.ndarray:
-    """How often each of ``count`` sources is drawn in each resample: (resamples, count)."""
-    rng = np.random.default_rng(seed)
-    return rng.multinomial(count, np.full(count, 1 / count), size=_RESAMPLES).astype(np.float32)
 
 
 def bootstrap_interval(
@@ -226,13 +237,20 @@ def bootstrap_interval(
     values, sources = np.asarray(values, dtype=np.float64), np.asarray(sources)
     if not len(values) or values.shape != sources.shape:
         raise ValueError(f"An interval needs values and a source each, not {values.shape}, {sources.shape}.")
-    sources = _codes(sources)
-    sums = np.bincount(sources, weights=values)
-    counts = np.bincount(sources)
-    drawn = _resamples(len(counts), seed)
-    means = (drawn @ sums) / (drawn @ counts)
+    low, high = _bootstrap(values[:, None], sources, seed, level)[:, 0]
+    return float(low), float(high)
+
+
+def _bootstrap(values: np.ndarray, sources: np.ndarray, seed: int, level: float = 0.95) -> np.ndarray:
+    """Intervals (2, c) of the means of c columns (n, c), on the same resamples."""
+    codes = _codes(sources)
+    counts = np.bincount(codes)
+    # sums of every column over each source, and the source's number of items
+    sums = np.stack([np.bincount(codes, weights=column) for column in values.T] + [counts], axis=1)
+    rng = np.random.default_rng(seed)
+    totals = np.stack([sums[rng.integers(len(sums), size=len(sums))].sum(0) for _ in range(_RESAMPLES)])
     tail = (1 - level) / 2
-    return tuple(np.quantile(means, [tail, 1 - tail]))
+    return np.quantile(totals[:, :-1] / totals[:, -1:], [tail, 1 - tail], axis=0)
 
 
 def grounded_gain(real: np.ndarray, null: np.ndarray, sources: np.ndarray, seed: int = 0) -> pd.Series:
@@ -248,14 +266,16 @@ def grounded_gain(real: np.ndarray, null: np.ndarray, sources: np.ndarray, seed:
     -------
     Series : accuracy, low, high, null, null_low, null_high, gain, gain_low, gain_high.
     """
+    values = np.stack([real, null, np.subtract(real, null)], axis=1).astype(float)
     row = {}
-    for label, prefix, values in (
-        ("accuracy", "", real),
-        ("null", "null_", null),
-        ("gain", "gain_", real - null),
+    for label, prefix, mean, (low, high) in zip(
+        ("accuracy", "null", "gain"),
+        ("", "null_", "gain_"),
+        values.mean(0),
+        _bootstrap(values, sources, seed).T,
+        strict=True,
     ):
-        low, high = bootstrap_interval(values, sources, seed)
-        row |= {label: float(np.mean(values)), f"{prefix}low": low, f"{prefix}high": high}
+        row |= {label: mean, f"{prefix}low": low, f"{prefix}high": high}
     return pd.Series(row)
 
 
@@ -265,7 +285,7 @@ def grounded_gain(real: np.ndarray, null: np.ndarray, sources: np.ndarray, seed:
 def direction_balance(
     captions: Sequence[Sequence[str]], correct: Sequence[int], by: str = "nouns", seed: int = 0
 ) -> np.ndarray:
-    """The largest subset of a pair benchmark whose text alone cannot tell which caption is right.
+    """The largest subset of a pair benchmark in which the right captions balance each other.
 
     Items that offer the same two captions form a cell, and a cell keeps as many items in which the one caption
     is right as in which the other is. A scorer that sees the text and not the picture answers all items of a
@@ -312,7 +332,7 @@ def direction_balance(
 def same_offer(captions: Sequence[Sequence[str]], by: str = "nouns") -> np.ndarray:
     """Which items offer the same two captions, in the sense of :func:`direction_balance`: (n,) codes.
 
-    Items that do not parse, like all others, share a code only with items of the very same captions.
+    Items that do not parse share a code with items of the very same captions.
     """
     offers = [
         tuple(sorted(options if offer is None else offer))

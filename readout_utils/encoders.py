@@ -21,7 +21,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from open_clip.transformer import ResidualAttentionBlock, VisionTransformer
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 from timm.layers import AttentionPoolLatent
 from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from torch import Tensor, nn
@@ -142,7 +142,8 @@ def to_rgb(image) -> Image.Image:
         raise ValueError(f"An image is a PIL image, an array, a tensor or a path, not {type(image)}.")
     if 0 in image.size:
         raise ValueError(f"The image is empty: {image.size[0]} x {image.size[1]} pixels.")
-    image = ImageOps.exif_transpose(image)
+    if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+        image = ImageOps.exif_transpose(image)
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode.startswith("I;16") or image.mode == "I":

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import open_clip
@@ -21,7 +23,7 @@ from scipy.sparse.csgraph import connected_components
 from tqdm import tqdm
 
 from . import __version__
-from .benchmarks import Items
+from .benchmarks import Items, PictureFiles
 from .deflation import (
     TIE,
     bootstrap_interval,
@@ -49,7 +51,7 @@ Features = ImageFeatures | list[tuple[np.ndarray, ImageFeatures]]
 class _TextsOnce:
     """An encoder whose texts are encoded once, however many chunks of pictures ask for them."""
 
-    def __init__(self, encoder: DualEncoder):
+    def __init__(self, encoder: DualEncoder | None):
         self._encoder, self._known = encoder, {}
 
     def __getattr__(self, name):
@@ -57,6 +59,8 @@ class _TextsOnce:
 
     def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
         """See :meth:`readout_utils.encoders.DualEncoder.encode_texts`."""
+        if self._encoder is None:
+            raise ValueError("A readout wants to encode texts: pass the encoder.")
         if isinstance(texts, str) or not len(texts):
             return self._encoder.encode_texts(texts)
         if new := [text for text in dict.fromkeys(texts) if text not in self._known]:
@@ -65,53 +69,68 @@ class _TextsOnce:
 
 
 def _encode(
-    encoder: DualEncoder, benchmark: Items, members: np.ndarray
+    encoder: DualEncoder, benchmark: Items, members: Sequence[int]
 ) -> list[tuple[np.ndarray, ImageFeatures]]:
-    """Features of some of a benchmark's pictures, each opened once: (indices, features) for each grid."""
-    groups: dict[tuple, tuple[list, list]] = {}
+    """Features of some of a benchmark's pictures, each opened once: (indices, features) for each grid.
+
+    At most a batch of each size is held unencoded.
+    """
+    waiting: dict[tuple, tuple[list[int], list]] = {}
+    done: dict[tuple, tuple[list[int], list[ImageFeatures]]] = {}
+
+    def encode(size):
+        indices, pictures = waiting.pop(size)
+        already, features = done.setdefault(size, ([], []))
+        already += indices
+        features.append(encoder.encode_images(pictures))
+
     for index in members:
         try:
             picture = to_rgb(benchmark.images[index])
-            indices, pictures = groups.setdefault(encoder.size_of(picture.size), ([], []))
+            size = encoder.size_of(picture.size)
         except (ValueError, FileNotFoundError) as error:
-            row = int(np.flatnonzero(benchmark.image == index)[0])
-            raise type(error)(f"{benchmark.name}, {benchmark.where(row)}: {error}") from error
+            asking = np.flatnonzero(benchmark.image == index)
+            where = benchmark.where(asking[0]) if len(asking) else f"image {index}, which no item asks about"
+            raise type(error)(f"{benchmark.name}, {where}: {error}") from error
+        indices, pictures = waiting.setdefault(size, ([], []))
         indices.append(index)
         pictures.append(picture)
-    return [(np.array(indices), encoder.encode_images(pictures)) for indices, pictures in groups.values()]
+        if len(pictures) == encoder.batch_size:
+            encode(size)
+    for size in list(waiting):
+        encode(size)
+    return [(np.array(indices), _joined(features)) for indices, features in done.values()]
+
+
+def _joined(parts: list[ImageFeatures]) -> ImageFeatures:
+    pooled, patches = (torch.cat([getattr(part, name) for part in parts]) for name in ("pooled", "patches"))
+    return ImageFeatures(pooled, patches, parts[0].grid)
 
 
 def encode_benchmark(encoder: DualEncoder, benchmark: Items) -> list[tuple[np.ndarray, ImageFeatures]]:
-    """Features of all of a benchmark's images, to hand to several calls: (indices of images, their features) for
-    each size of picture.
+    """Features of all of a benchmark's images, to hand to several calls.
+
+    Returns
+    -------
+    (indices of images, their features) for each size of picture.
 
     Raises
     ------
     FileNotFoundError, ValueError : a picture that is missing or does not open; its item is named.
     """
-    parts: dict[tuple, tuple[list, list]] = {}
-    for start in range(0, len(benchmark.images), CHUNK):
-        chunk = np.arange(start, min(start + CHUNK, len(benchmark.images)))
-        for members, features in _encode(encoder, benchmark, chunk):
-            indices, found = parts.setdefault(features.grid, ([], []))
-            indices.append(members)
-            found.append(features)
-    return [
-        (
-            np.concatenate(indices),
-            ImageFeatures(*(torch.cat([getattr(f, x) for f in found]) for x in ("pooled", "patches")), grid),
-        )
-        for grid, (indices, found) in parts.items()
-    ]
+    return _encode(encoder, benchmark, range(len(benchmark.images)))
 
 
 def _as_parts(features: Features, benchmark: Items) -> list[tuple[np.ndarray, ImageFeatures]]:
+    """Features as (indices, features) for each grid; refused unless they are each image's, once."""
     if isinstance(features, ImageFeatures):
         features = [(np.arange(len(features)), features)]
-    count = sum(len(members) for members, _ in features)
-    if count != len(benchmark.images):
+    parts = [(np.asarray(members, dtype=int), part) for members, part in features]
+    count = sum(len(part) for _, part in parts)
+    given = np.sort(np.concatenate([members for members, _ in parts]))
+    if count != len(benchmark.images) or not np.array_equal(given, np.arange(len(benchmark.images))):
         raise ValueError(f"Features of {count} images for the {len(benchmark.images)} of {benchmark.name}.")
-    return features
+    return parts
 
 
 # --- scores ---------------------------------------------------------------------------------------
@@ -127,50 +146,50 @@ def _covered(readout: Readout, benchmark: Items) -> np.ndarray:
     if not hasattr(readout, "covers"):
         return np.ones(shape, dtype=bool)
     flat = [caption for options in benchmark.captions for caption in options]
-    return np.asarray(readout.covers(flat), dtype=bool).reshape(shape)
+    covers = np.asarray(readout.covers(flat), dtype=bool)
+    if covers.shape != (len(flat),):
+        raise ValueError(f"{readout.name}.covers returned shape {covers.shape} for {len(flat)} captions.")
+    return covers.reshape(shape)
 
 
-def _score_pairs(
-    encoder,
-    benchmark: Items,
-    readout: Readout,
-    parts,
-    rows: np.ndarray,
-    image: np.ndarray,
-    covered: np.ndarray,
-) -> np.ndarray:
-    """Scores (pairs, k) of the captions of items ``rows`` on pictures ``image``; a caption not covered scores 0."""
+def _score_rows(encoder, benchmark: Items, readout: Readout, features, rows, image, covered) -> np.ndarray:
+    """Scores (rows, k) of items ``rows`` on ``features[image]``; a caption that is not covered scores 0."""
     scores = np.zeros((len(rows), covered.shape[1]))
+    row, column = np.nonzero(covered[rows])
+    if not len(row):
+        return scores
+    captions = [benchmark.captions[rows[r]][c] for r, c in zip(row, column, strict=True)]
+    where = None if image is None else image[row]
+    got = np.asarray(readout.score(encoder, features, captions, where), dtype=np.float64)
+    if got.shape != (len(captions),):
+        raise ValueError(f"{readout.name} returned shape {got.shape} for {len(captions)} captions.")
+    if not np.isfinite(got).all():
+        first = int(np.flatnonzero(~np.isfinite(got))[0])
+        raise ValueError(
+            f"{readout.name} scored {captions[first]!r} ({benchmark.where(rows[row[first]])}) as {got[first]}."
+        )
+    scores[row, column] = got
+    return scores
+
+
+def _score_pairs(encoder, benchmark: Items, readout: Readout, parts, rows, image, covered) -> np.ndarray:
+    """Scores (pairs, k) of items ``rows`` on pictures ``image``, whose features lie in parts."""
+    scores = np.full((len(rows), covered.shape[1]), np.nan)
     for members, features in parts:
         place = np.full(len(benchmark.images), -1)
-        if members is not None:
-            place[members] = np.arange(len(members))
-            here = np.flatnonzero(place[image] >= 0)
-        else:  # a readout that sees no picture
-            here = np.arange(len(rows))
-        pair, column = np.nonzero(covered[rows[here]])
-        if not len(pair):
-            continue
-        pair = here[pair]
-        captions = [benchmark.captions[rows[p]][c] for p, c in zip(pair, column, strict=True)]
-        where = place[image[pair]] if members is not None else None
-        got = np.asarray(readout.score(encoder, features, captions, where), dtype=np.float64)
-        if got.shape != (len(captions),):
-            raise ValueError(f"{readout.name} returned shape {got.shape} for {len(captions)} captions.")
-        if not np.isfinite(got).all():
-            first = int(np.flatnonzero(~np.isfinite(got))[0])
-            raise ValueError(
-                f"{readout.name} scored {captions[first]!r} ({benchmark.where(rows[pair[first]])}) as {got[first]}."
-            )
-        scores[pair, column] = got
+        place[members] = np.arange(len(members))
+        here = np.flatnonzero(place[image] >= 0)
+        if len(here):
+            where = place[image[here]]
+            scores[here] = _score_rows(encoder, benchmark, readout, features, rows[here], where, covered)
     return scores
 
 
 def score_items(
-    encoder: DualEncoder,
+    encoder: DualEncoder | None,
     benchmark: Items,
     readout: Readout,
-    features: Features,
+    features: Features | None,
     image: np.ndarray | None = None,
 ) -> np.ndarray:
     """Scores (n, k) of every caption of every item, on the items' own images or on ``image``'s.
@@ -179,13 +198,18 @@ def score_items(
 
     Raises
     ------
-    ValueError : features of other images, a score of the wrong shape, NaN or infinity (the caption and the item
-        are named).
+    ValueError : features or indices of other images, a score of the wrong shape, NaN or infinity (the caption and
+        the item are named).
     """
+    rows, covered = np.arange(len(benchmark)), _covered(readout, benchmark)
+    if not _sees_image(readout):
+        return _score_rows(encoder, benchmark, readout, None, rows, None, covered)
     image = benchmark.image if image is None else np.asarray(image)
-    parts = _as_parts(features, benchmark) if _sees_image(readout) else [(None, None)]
-    rows = np.arange(len(benchmark))
-    return _score_pairs(encoder, benchmark, readout, parts, rows, image, _covered(readout, benchmark))
+    if image.shape != rows.shape or image.min() < 0 or image.max() >= len(benchmark.images):
+        raise ValueError(
+            f"image holds one index below {len(benchmark.images)} for each of the {len(rows)} items."
+        )
+    return _score_pairs(encoder, benchmark, readout, _as_parts(features, benchmark), rows, image, covered)
 
 
 def _partners(benchmark: Items, derangements: int | None, offset: int | None, seed: int) -> np.ndarray:
@@ -196,46 +220,78 @@ def _partners(benchmark: Items, derangements: int | None, offset: int | None, se
     return random_derangements(benchmark.source, derangements, seed, benchmark.null_group)
 
 
-def _fingerprint(encoder, benchmark: Items, readouts, partners: np.ndarray, chunk: int) -> str:
-    """What a kept run must agree in, to be continued: benchmark, pictures, weights, readouts, nulls."""
-    digest = hashlib.sha256()
-    pictures = benchmark.images
-    pictures = (
-        pictures
-        if isinstance(pictures, np.ndarray)
-        else [str(vars(pictures))]
-        if hasattr(pictures, "paths")
-        else []
-    )
-    for part in (
-        [
-            __version__,
-            benchmark.name,
-            benchmark.captions,
-            benchmark.correct.tolist(),
-            benchmark.image.tolist(),
-        ],
-        [repr(encoder), getattr(encoder, "resolution", None), getattr(encoder, "pooled_view", None)],
-        [(readout.name, type(readout).__name__) for readout in readouts],
-        [partners.tolist(), chunk, *([] if isinstance(pictures, np.ndarray) else pictures)],
-    ):
-        digest.update(json.dumps(part).encode())
-    if isinstance(pictures, np.ndarray):
-        digest.update(np.ascontiguousarray(pictures))
-    digest.update(_weights_hash(encoder).encode())
-    return digest.hexdigest()
-
-
 def _weights_hash(encoder) -> str:
-    """SHA-256 of an encoder's weights, or of nothing where there is no model."""
+    """The first half of the SHA-256 of an encoder's weights; "none" where there is no model."""
+    if getattr(encoder, "model", None) is None:
+        return "none"
     digest = hashlib.sha256()
-    if getattr(encoder, "model", None) is not None:
-        for name, value in encoder.model.state_dict().items():
-            digest.update(
-                name.encode()
-                + value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-            )
+    for name, value in encoder.model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()[:32]
+
+
+def _pictures_hash(images: Sequence) -> str:
+    """A hash of pictures; of files by path, box, size and time of change."""
+    digest = hashlib.sha256()
+    if isinstance(images, np.ndarray):
+        digest.update(np.ascontiguousarray(images))
+    elif isinstance(images, PictureFiles):
+        for path, box in zip(images.paths, images.boxes, strict=True):
+            there = path.stat() if path.is_file() else None
+            digest.update(repr((str(path), box, there and (there.st_size, there.st_mtime_ns))).encode())
+    else:
+        for image in images:
+            digest.update(np.asarray(to_rgb(image)))
     return digest.hexdigest()
+
+
+def _fingerprint(encoder, weights, benchmark: Items, readouts, partners, features, chunk: int) -> str:
+    """What a kept run must agree in, to be continued: captions, pictures, encoder, readouts, nulls."""
+    settings = {
+        name: getattr(encoder, name, None) for name in ("name", "resolution", "patch_features", "pooled_view")
+    }
+    digest = hashlib.sha256(
+        json.dumps(
+            [
+                __version__,
+                benchmark.captions,
+                benchmark.image.tolist(),
+                settings,
+                weights,
+                chunk,
+                partners.tolist(),
+            ]
+        ).encode()
+    )
+    digest.update(_pictures_hash(benchmark.images).encode())
+    for members, part in features or []:
+        for array in (members, part.pooled.numpy(), part.patches.numpy()):
+            digest.update(np.ascontiguousarray(array))
+    for readout in readouts:
+        try:
+            digest.update(
+                f"{readout.name} {type(readout).__qualname__}".encode() + pickle.dumps(vars(readout))
+            )
+        except Exception as error:
+            raise ValueError(
+                f"{readout.name} cannot be told apart from others of its name ({error}): keep= needs readouts whose "
+                "attributes can be pickled."
+            ) from error
+    return digest.hexdigest()
+
+
+def _open_keep(keep: str | Path, fingerprint: str) -> Path:
+    keep = Path(keep)
+    keep.mkdir(parents=True, exist_ok=True)
+    record = keep / "run.txt"
+    if record.is_file() and record.read_text() != fingerprint:
+        raise ValueError(
+            f"{keep} holds a run of another benchmark, encoder, readout, null or version; name another folder, or "
+            "remove it."
+        )
+    record.write_text(fingerprint)
+    return keep
 
 
 def _stream(
@@ -243,32 +299,29 @@ def _stream(
     benchmark: Items,
     readouts,
     features,
-    rows,
-    image,
+    pairs: tuple[np.ndarray, np.ndarray],
     covered,
-    keep: Path | None,
-    chunk: int,
-    progress: bool | None,
+    keep,
+    chunk,
+    progress,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pairs (row, picture), chunk of pictures by chunk: their indices and scores (readouts, pairs, k)."""
-    texts = _TextsOnce(encoder) if encoder is not None else None
-    starts = range(0, len(benchmark.images), chunk)
+    """(item, picture) pairs, chunk of pictures by chunk: their indices and scores (readouts, pairs, k)."""
+    rows, image = pairs
+    used = np.unique(image)
+    texts = _TextsOnce(encoder)
     # shows itself only where the work takes long
     bar = tqdm(
-        starts, desc=benchmark.name, unit="chunk", delay=0 if progress else 30, disable=progress is False
-    )
+        range(0, len(used), chunk), desc=benchmark.name, unit="chunk", delay=0 if progress else 30, disable=progress is False
+    )  # fmt: skip
     for start in bar:
-        members = np.arange(start, min(start + chunk, len(benchmark.images)))
-        pairs = np.flatnonzero((image >= members[0]) & (image <= members[-1]))
-        if not len(pairs):
-            continue
+        members = used[start : start + chunk]
+        now = np.flatnonzero((image >= members[0]) & (image <= members[-1]))
         file = keep / f"chunk-{start // chunk:05d}.npz" if keep else None
         if file and file.is_file():
-            yield pairs, np.load(file)["scores"]
+            with np.load(file) as kept:
+                yield now, kept["scores"]
             continue
-        if not any(map(_sees_image, readouts)):
-            parts = None
-        elif features is None:
+        if features is None:
             parts = _encode(encoder, benchmark, members)
         else:
             parts = [
@@ -278,31 +331,15 @@ def _stream(
             ]
         scores = np.stack(
             [
-                _score_pairs(
-                    texts, benchmark, readout, parts if _sees_image(readout) else [(None, None)],
-                    rows[pairs], image[pairs], covers,
-                )
+                _score_pairs(texts, benchmark, readout, parts, rows[now], image[now], covers)
                 for readout, covers in zip(readouts, covered, strict=True)
             ]
-        )  # fmt: skip
+        )
         if file:
             partial = file.with_suffix(".partial.npz")
             np.savez(partial, scores=scores)
             partial.replace(file)  # an interruption never leaves half a chunk
-        yield pairs, scores
-
-
-def _open_keep(keep: str | Path, fingerprint: str) -> Path:
-    keep = Path(keep)
-    keep.mkdir(parents=True, exist_ok=True)
-    record = keep / "run.json"
-    if record.is_file() and json.loads(record.read_text())["fingerprint"] != fingerprint:
-        raise ValueError(
-            f"{keep} holds a run of another benchmark, encoder, readout, null or version; name another folder, or "
-            "remove it."
-        )
-    record.write_text(json.dumps({"fingerprint": fingerprint}) + "\n")
-    return keep
+        yield now, scores
 
 
 def per_item(
@@ -327,12 +364,13 @@ def per_item(
         captions for which it says True; one with ``sees_image = False`` gets no features; one with
         ``signed = True`` has a zero that means "neither", and judges statements by its sign.
     features : of ``benchmark.images``, from ``encode_images`` or :func:`encode_benchmark`, if at hand. Otherwise
-        pictures are opened, encoded, scored and let go ``chunk`` at a time, and memory stays flat.
+        pictures are opened, encoded, scored and let go, and memory does not grow with their number.
     derangements : None for the published null; a number for the mean over so many random derangements.
     offset : of the published null, if not the benchmark's own.
     seed : of the random derangements.
     keep : a folder in which the scores of each chunk are kept. A run that was interrupted, or that ended in an
         error, continues from what is there.
+    chunk : pictures whose features are held at a time; changes no result.
     progress : True for a progress bar, False for none; by default one appears after half a minute.
 
     Returns
@@ -362,40 +400,55 @@ def per_item(
 
     Raises
     ------
-    ValueError, FileNotFoundError : no readouts, two of one name, features of other images, a score of the wrong
-        shape or not finite, a picture that is missing or does not open, a ``keep`` of another run.
+    ValueError, FileNotFoundError : no readouts, two of one name, no encoder where one is needed, features of other
+        images, a score of the wrong shape or not finite, a picture that is missing or does not open, a ``keep``
+        of another run.
     """
     if not len(readouts):
         raise ValueError("Name at least one readout.")
     names = [readout.name for readout in readouts]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"Two readouts are called {twice.pop()!r}; give one another name.")
+    if chunk < 1:
+        raise ValueError(f"A chunk is at least one picture, not {chunk}.")
+    looking = [index for index, readout in enumerate(readouts) if _sees_image(readout)]
+    if looking and encoder is None and features is None:
+        raise ValueError(f"{names[looking[0]]} looks at pictures: pass an encoder.")
     n, k = len(benchmark), len(benchmark.captions[0])
     partners = _partners(benchmark, derangements, offset, seed)
     # the distinct (item, picture) pairs of all passes, and which of them each pass asks for
     asked = np.concatenate([benchmark.image[None], benchmark.image[partners]])
     codes, which = np.unique(np.arange(n) * len(benchmark.images) + asked, return_inverse=True)
-    rows, image = np.divmod(codes, len(benchmark.images))
+    pairs = np.divmod(codes, len(benchmark.images))
     covered = [_covered(readout, benchmark) for readout in readouts]
-    if features is not None:
-        features = _as_parts(features, benchmark)
-    if keep is not None:
-        keep = _open_keep(keep, _fingerprint(encoder, benchmark, readouts, partners, chunk))
-    scores = np.empty((len(readouts), len(codes), k))
-    for pairs, got in _stream(
-        encoder, benchmark, readouts, features, rows, image, covered, keep, chunk, progress
-    ):
-        scores[:, pairs] = got
-    frames = [
-        _rows(benchmark, readout, own[which.reshape(asked.shape)], covers.all(1))
-        for readout, own, covers in zip(readouts, scores, covered, strict=True)
-    ]
-    frame = pd.concat(frames, ignore_index=True)
+    weights = _weights_hash(encoder)
+    scores = np.full((len(readouts), len(codes), k), np.nan)
+    if looking:
+        seeing = [readouts[index] for index in looking]
+        features = None if features is None else _as_parts(features, benchmark)
+        if keep is not None:
+            keep = _open_keep(
+                keep, _fingerprint(encoder, weights, benchmark, seeing, partners, features, int(chunk))
+            )
+        covers = [covered[index] for index in looking]
+        for now, got in _stream(
+            encoder, benchmark, seeing, features, pairs, covers, keep, int(chunk), progress
+        ):
+            scores[np.ix_(looking, now)] = got
+    for index in set(range(len(readouts))) - set(looking):  # the same on any picture
+        scores[index] = score_items(encoder, benchmark, readouts[index], None)[pairs[0]]
+    frame = pd.concat(
+        [
+            _rows(benchmark, readout, own[which.reshape(asked.shape)], covers.all(1))
+            for readout, own, covers in zip(readouts, scores, covered, strict=True)
+        ],
+        ignore_index=True,
+    )
     frame.attrs = {
         "benchmark": benchmark.name,
         "items": n,
         "encoder": getattr(encoder, "name", "none"),
-        "weights": _weights_hash(encoder)[:16],
+        "weights": weights,
         "null": f"published, offset {benchmark.null_offset if offset is None else offset}"
         if derangements is None
         else f"{derangements} random derangements, seed {seed}",
@@ -420,7 +473,7 @@ def _rows(benchmark: Items, readout: Readout, scores: np.ndarray, covered: np.nd
             margins[index, scored] = (column - threshold) * np.where(truth == 1, 1, -1)
             leads[index, scored] = np.abs(column - threshold)
     else:
-        right = np.arange(k) == benchmark.correct[:, None]
+        right = benchmark.right
         for index, table in enumerate(scores):
             credits[index] = credit(table, benchmark.correct)
             margins[index] = table[right] - np.where(right, -np.inf, table).max(1)
@@ -486,6 +539,8 @@ def summarise(
 
     A readout that scores no item has n = 0 and no numbers.
     """
+    if not 0 < selected <= 1:
+        raise ValueError(f"selected is a share of the items, above 0 and up to 1, not {selected}.")
     keys = ["readout"] if by is None else ["readout", by]
     table = {}
     for key, rows in items.groupby(keys, sort=False):
@@ -559,12 +614,12 @@ def risk_coverage(items: pd.DataFrame, null: bool = False) -> pd.DataFrame:
     -------
     DataFrame : readout, share (of the scored items that is kept), accuracy; one row each number of items.
     """
-    curves = []
+    curves = [pd.DataFrame({"readout": [], "share": [], "accuracy": []})]
     for name, rows in items[items.scored].groupby("readout", sort=False):
         kept = _kept_credit(rows.confidence, rows.null_credit if null else rows.credit)
         count = np.arange(1, len(kept) + 1)
         curves.append(pd.DataFrame({"readout": name, "share": count / len(kept), "accuracy": kept / count}))
-    return pd.concat(curves, ignore_index=True)
+    return pd.concat(curves[1:] or curves, ignore_index=True)
 
 
 def compare(one: pd.DataFrame, other: pd.DataFrame, seed: int = 0) -> pd.Series:
@@ -587,7 +642,10 @@ def compare(one: pd.DataFrame, other: pd.DataFrame, seed: int = 0) -> pd.Series:
         if rows.readout.nunique() != 1:
             raise ValueError(f"Compare the rows of one readout each, not of {sorted(rows.readout.unique())}.")
     both = one.merge(other, on="item", suffixes=("", "_other"), validate="one_to_one")
-    if len(both) != len(one) or len(one) != len(other) or (both.source != both.source_other).any():
+    different = len(both) != len(one) or len(one) != len(other)
+    for column in ("source", "group"):
+        different = different or (both[column] != both[f"{column}_other"]).any()
+    if different or one.attrs.get("benchmark") != other.attrs.get("benchmark"):
         raise ValueError("The rows are of different items: evaluate both on the same benchmark.")
     both = both[both.scored & both.scored_other]
     if both.empty:
@@ -635,7 +693,12 @@ def load_items(path: str | Path) -> pd.DataFrame:
 
 
 def text_only(
-    benchmark: Items, *, folds: int = 5, seed: int = 0, together: np.ndarray | None = None
+    benchmark: Items,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    together: Sequence | None = None,
+    balance: str | None = None,
 ) -> pd.DataFrame:
     """What captions alone give away: a trained scorer of text, cross-validated over sources.
 
@@ -647,40 +710,58 @@ def text_only(
     together : (n,) codes of items that stay in one fold besides those of one source; by default those with the
         same captions. Where a benchmark is balanced they must: a prior trained on the one item would expect the
         other to be the same, and it is the opposite, so that the text would seem to tell less than nothing.
+    balance : also balance what a prior is trained on, see :func:`readout_utils.deflation.direction_balance`; for
+        the same reason.
 
     Returns
     -------
     DataFrame : rows as :func:`per_item`'s, readout "text only"; its null is its accuracy, its gain 0.
+    ``attrs["largest_fold"]`` is the largest fold's share of the items: well above 1 / folds where many items hang
+    together, and the prior then learns from few.
 
     Raises
     ------
-    ValueError : fewer sources (or things kept together) than folds.
+    ValueError : fewer sources (or things kept together) than folds; a fold whose training captions are all right.
     """
-    _, component = np.unique(benchmark.source, return_inverse=True)
     if together is None:
         together = [
             "|".join(sorted(caption.lower() for caption in options)) for options in benchmark.captions
         ]
-    _, code = np.unique(together, return_inverse=True)
+    _, source = np.unique(benchmark.source, return_inverse=True)
+    _, code = np.unique(np.asarray(together), return_inverse=True)
     # sources that share a code, and codes that share a source, are one
-    links = coo_array((np.ones(len(code)), (component, code)), shape=(component.max() + 1, code.max() + 1))
-    component = connected_components(block_array([[None, links], [links.T, None]]))[1][component]
-    parts = np.unique(component)
+    links = coo_array((np.ones(len(code)), (source, code)), shape=(source.max() + 1, code.max() + 1))
+    component = connected_components(block_array([[None, links], [links.T, None]]))[1][source]
+    parts, part, sizes = np.unique(component, return_inverse=True, return_counts=True)
     if not 2 <= folds <= len(parts):
         raise ValueError(
             f"{folds} folds need as many sources that share no captions; {benchmark.name} has {len(parts)}."
         )
-    fold = np.random.default_rng(seed).permutation(len(parts)) % folds
-    fold = fold[np.searchsorted(parts, component)]
+    fold_of, filled = np.empty(len(parts), dtype=int), np.zeros(folds)
+    order = np.random.default_rng(seed).permutation(len(parts))
+    for index in order[
+        np.argsort(-sizes[order], kind="stable")
+    ]:  # the largest first, each to the emptiest fold
+        fold_of[index] = filled.argmin()
+        filled[fold_of[index]] += sizes[index]
+    fold = fold_of[part]
     scores = np.empty((len(benchmark), len(benchmark.captions[0])))
     for number in range(folds):
         inside = fold == number
-        prior = TextPrior(benchmark.select(~inside))
-        scores[inside] = score_items(None, benchmark.select(inside), prior, None)
-    prior.name = "text only"
+        training = benchmark.select(~inside)
+        if balance is not None:
+            training = training.select(direction_balance(training.captions, training.correct, balance, seed))
+        scores[inside] = score_items(None, benchmark.select(inside), TextPrior(training), None)
+    prior = SimpleNamespace(name="text only", signed=True)
     frame = _rows(benchmark, prior, np.stack([scores, scores]), np.ones(len(benchmark), dtype=bool))
-    frame.attrs = {"benchmark": benchmark.name, "items": len(benchmark), "encoder": "none", "null": "none needed",
-                   "versions": f"readout_utils {__version__}"}  # fmt: skip
+    frame.attrs = {
+        "benchmark": benchmark.name,
+        "items": len(benchmark),
+        "encoder": "none",
+        "null": "none needed",
+        "largest_fold": float(filled.max() / len(benchmark)),
+        "versions": f"readout_utils {__version__}",
+    }
     return frame
 
 
@@ -691,6 +772,7 @@ def balance_certificate(
     *,
     by: str = "nouns",
     seed: int = 0,
+    keep: str | Path | None = None,
     **options,
 ) -> pd.DataFrame:
     """A pair benchmark and its direction-balanced part, each with the nulls that show what its text gives away.
@@ -698,7 +780,7 @@ def balance_certificate(
     Parameters
     ----------
     by : see :func:`readout_utils.deflation.direction_balance`.
-    options : as for :func:`per_item`, without ``features``.
+    keep, options : as for :func:`per_item`, without ``features``; the two parts are kept in folders of their own.
 
     Returns
     -------
@@ -716,8 +798,10 @@ def balance_certificate(
     tables = {}
     for label, part in (("all", benchmark), ("balanced", benchmark.select(kept))):
         together = None if by == "relation" else same_offer(part.captions, by)
-        frames = [text_only(part, seed=seed, together=together)]
+        balance = by if label == "balanced" else None
+        frames = [text_only(part, seed=seed, together=together, balance=balance)]
         if len(readouts):
-            frames.append(per_item(encoder, part, readouts, seed=seed, **options))
+            kept_in = None if keep is None else Path(keep) / label
+            frames.append(per_item(encoder, part, readouts, seed=seed, keep=kept_in, **options))
         tables[label] = summarise(pd.concat(frames, ignore_index=True), seed=seed)
     return pd.concat(tables, names=["items"])[["n", "null", "null_low", "null_high"]]

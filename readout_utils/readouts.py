@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from .alignment import TEMPERATURE, VARIANTS, centroids, similarity, weights
 from .captions import CaptionError, content_words, noun_phrases, orbit, parse_relation, parse_relations
 from .encoders import DualEncoder, ImageFeatures
-from .scenes import Scenes, coverage, draw_scenes, noun_index
+from .scenes import NOUNS, Scenes, coverage, draw_scenes, noun_index
 from .symmetry import direction
 
 _NUMBERS = 2**24  # patch features aligned at a time: bounds the memory, changes no result
@@ -65,6 +65,14 @@ def _image_index(features: ImageFeatures, captions: Sequence[str], image) -> tor
             f"not {len(image)} from {int(image.min())} to {int(image.max())}."
         )
     return image
+
+
+def _succeeds(reading, caption: str) -> bool:
+    """Whether a reading of a caption finds something; one that does not parse holds nothing."""
+    try:
+        return bool(reading(caption))
+    except CaptionError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -146,14 +154,9 @@ class Displacement:
 
     def covers(self, captions: Sequence[str]) -> np.ndarray:
         """Whether each caption is scored (n,): not where no directed relation is found, or no word to align."""
-
-        def covered(caption):
-            try:
-                return bool(self._aligned(caption)[1])
-            except CaptionError:
-                return False
-
-        return np.array([covered(caption) for caption in captions], dtype=bool)
+        return np.array(
+            [_succeeds(lambda c: self._aligned(c)[1], caption) for caption in captions], dtype=bool
+        )
 
     def score(self, encoder, features, captions, image=None) -> np.ndarray:
         """See :class:`Readout`."""
@@ -222,6 +225,15 @@ class PatchProbe:
             features.patches.flatten(0, 1).numpy(), targets.reshape(-1, targets.shape[-1])
         )
 
+    def covers(self, captions: Sequence[str]) -> np.ndarray:
+        """Whether each caption is scored (n,): one relation between two nouns of the small world."""
+
+        def known(caption):
+            relation = parse_relation(caption)
+            return relation.subject in NOUNS and relation.object in NOUNS
+
+        return np.array([_succeeds(known, caption) for caption in captions], dtype=bool)
+
     def score(self, encoder, features, captions, image=None) -> np.ndarray:
         """See :class:`Readout`."""
         image = _image_index(features, captions, image)
@@ -247,12 +259,25 @@ class DirectionOf:
     def __init__(self, readout: Readout):
         self.readout = readout
         self.name = f"direction of {readout.name}"
+        self.sees_image = getattr(readout, "sees_image", True)
+
+    def covers(self, captions: Sequence[str]) -> np.ndarray:
+        """Whether each caption is scored (n,): one relation, and the wrapped readout takes its whole orbit."""
+        covered = np.array([_succeeds(orbit, caption) for caption in captions], dtype=bool)
+        inner = getattr(self.readout, "covers", None)
+        if inner is not None and covered.any():
+            variants = [
+                v for caption, fine in zip(captions, covered, strict=True) if fine for v in orbit(caption)
+            ]
+            covered[covered] = np.asarray(inner(variants)).reshape(-1, 4).all(1)
+        return covered
 
     def score(self, encoder, features, captions, image=None) -> np.ndarray:
         """See :class:`Readout`."""
-        image = _image_index(features, captions, image)
+        if features is not None:
+            image = _image_index(features, captions, image).repeat(4)
         variants = [variant for column in zip(*map(orbit, captions), strict=True) for variant in column]
-        scores = self.readout.score(encoder, features, variants, image.repeat(4))
+        scores = self.readout.score(encoder, features, variants, image)
         return direction(scores.reshape(4, -1).T)
 
 
@@ -278,8 +303,7 @@ class TextPrior:
 
     def __init__(self, benchmark, strength: float = 1.0):
         captions = [caption for options in benchmark.captions for caption in options]
-        k = len(benchmark.captions[0])
-        right = benchmark.correct == 1 if k == 1 else (np.arange(k) == benchmark.correct[:, None]).ravel()
+        right = benchmark.right.ravel()
         if right.all() or not right.any():
             raise ValueError(
                 f"The captions of {benchmark.name} are all right or all wrong: nothing to learn."

@@ -120,7 +120,7 @@ def test_random_derangements_of_large_sources_and_groups():
 
 
 def test_random_derangements_that_cannot_be():
-    with pytest.raises(ValueError, match="One source holds 3 of 5"):
+    with pytest.raises(ValueError, match="One source, that of item 0, holds 3 of 5"):
         random_derangements([0, 0, 0, 1, 2], 1)
     with pytest.raises(ValueError, match="at least one derangement"):
         random_derangements([0, 1], 0)
@@ -156,7 +156,7 @@ def test_a_constant_scorer_of_statements_is_at_chance():
 def test_statements_refuse():
     with pytest.raises(ValueError, match="score of item 1 is NaN"):
         statement_credit([0, np.nan], [0, 1])
-    with pytest.raises(ValueError, match="truth is 0 or 1"):
+    with pytest.raises(ValueError, match="truth holds numbers from 0 to 1"):
         statement_credit([0, 1], [0, 2])
     with pytest.raises(ValueError, match="n scores and n truths"):
         oracle_threshold([0, 1, 2], [0, 1])
@@ -238,3 +238,27 @@ def test_direction_balance_refuses():
         direction_balance([("a", "b", "c")], [0])
     with pytest.raises(ValueError, match="Balance by"):
         direction_balance([("a", "b")], [0], by="mood")
+
+
+def test_labels_are_whole_numbers_that_exist():
+    scores = np.array([[0.0, 1.0]])
+    for wrong, message in (([0.9], "not whole numbers"), ([-1], "from 0 to 1"), ([2], "from 0 to 1")):
+        with pytest.raises(ValueError, match=message):
+            credit(scores, wrong)
+        with pytest.raises(ValueError, match=message):
+            statement_credit([1.0], wrong)
+
+
+def test_sources_are_one_name_an_item():
+    with pytest.raises(ValueError, match="one name an item"):
+        derangement([["a", "b"], ["c", "d"]])
+    with pytest.raises(ValueError, match="none missing"):
+        derangement(["a", None, "b"])
+    with pytest.raises(ValueError, match="group 'y' has one"):
+        derangement([0, 1, 2, 2], 1, groups=["x", "x", "y", "y"])
+
+
+def test_a_derangement_of_two_long_runs_is_quick():
+    sources = np.repeat([0, 1], 20000)
+    partners = derangement(sources, 101)
+    assert (sources[partners] != sources).all() and partners[0] == 20000 and partners[20000] == 0

@@ -12,14 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from sklearn.metrics import roc_auc_score
-
 from reference import reference_evaluate, reference_scores
+from sklearn.metrics import roc_auc_score
 
 from readout_utils import __version__
 from readout_utils.benchmarks import Items, PictureFiles, load_benchmark
 from readout_utils.captions import parse_relation
-from readout_utils.deflation import credit, derangement, random_derangements, same_offer
+from readout_utils.deflation import credit, derangement, direction_balance, random_derangements, same_offer
 from readout_utils.encoders import ImageFeatures
 from readout_utils.evaluation import (
     _kept_credit,
@@ -35,7 +34,8 @@ from readout_utils.evaluation import (
     summarise,
     text_only,
 )
-from readout_utils.readouts import Deployed, Displacement, TextPrior
+from readout_utils.readouts import Deployed, DirectionOf, Displacement, PatchProbe, TextPrior
+from readout_utils.scenes import random_scenes
 
 
 @dataclasses.dataclass
@@ -174,10 +174,18 @@ def test_scores_that_cannot_be_evaluated(pocket):
     ("change", "message"),
     [
         ({"captions": (), "image": [], "correct": [], "group": []}, "has no items"),
-        ({"correct": np.array([0] * 7)}, "8 rows of captions, 7 in 'correct'"),
+        ({"correct": np.array([0] * 7)}, "8 rows of captions, 'correct' is of shape"),
         ({"correct": np.array([2] * 8)}, "item 0: 2 captions, number 2"),
         ({"captions": ("a dog",) * 8}, "one text 'a dog', not a row"),
         ({"image": np.array([99] * 8)}, "outside its 4 images"),
+        ({"image": np.array([True] * 8)}, "'image' holds bool, not integers"),
+        ({"group": np.array(["a"] * 7 + [None], dtype=object)}, "item 7: 'group' is missing"),
+        ({"captions": ((),) * 8}, "item 0: no captions"),
+        (
+            {"captions": (("a dog", "a cat"),) * 7 + (("a dog",),)},
+            "item 7: 1 captions where the first item has 2",
+        ),
+        ({"details": pd.DataFrame({"file": ["x"] * 8})}, "a file and a row, or neither"),
     ],
 )
 def test_items_that_do_not_fit(change, message):
@@ -427,7 +435,7 @@ def test_kept_items_come_back_and_say_what_made_them(pocket, tmp_path):
     pd.testing.assert_frame_equal(items, again)
     assert again.attrs == items.attrs
     assert again.attrs["encoder"] == "pocket" and again.attrs["null"] == "2 random derangements, seed 5"
-    assert __version__ in again.attrs["versions"] and len(again.attrs["weights"]) == 16
+    assert __version__ in again.attrs["versions"] and len(again.attrs["weights"]) == 32
     pd.testing.assert_frame_equal(summarise(again), summarise(items))
     with pytest.raises(FileNotFoundError, match="No kept items"):
         load_items(tmp_path / "nothing.parquet")
@@ -519,3 +527,150 @@ def test_the_kit_agrees_with_the_evaluation_written_out(pocket):
         scores = score_items(pocket, benchmark, readout, features)
         one = reference_scores(pocket, benchmark.images[3], benchmark.captions[7][0])
         assert scores[7, 0] == pytest.approx(one[readout.name.removeprefix("ADR ")], abs=1e-6)
+
+
+def test_right_answers_may_be_booleans_and_not_fractions():
+    benchmark = load_benchmark("scenes/left-right", items=8)
+    same = dataclasses.replace(benchmark, correct=benchmark.correct == 1)
+    assert same.correct.dtype == int and (same.correct == benchmark.correct).all()
+    assert credit(np.array([[0.0, 1.0]] * 8), benchmark.correct == 1).tolist() == benchmark.correct.tolist()
+    with pytest.raises(ValueError, match="'correct' holds float64, not integers"):
+        dataclasses.replace(benchmark, correct=benchmark.correct + 0.5)
+
+
+# --- what a kept run is, and what else must be refused ----------------------------------------------
+
+
+def test_a_kept_run_knows_its_pictures_features_and_readouts(pocket, tmp_path):
+    benchmark = load_benchmark("scenes/left-right", items=40)
+    pictures = [Image.fromarray(image) for image in benchmark.images]
+    listed = dataclasses.replace(benchmark, images=pictures)
+    mirrored = dataclasses.replace(benchmark, images=[picture.transpose(0) for picture in pictures])
+    per_item(pocket, listed, [Displacement()], keep=tmp_path / "a")
+    with pytest.raises(ValueError, match="holds a run of another"):
+        per_item(pocket, mirrored, [Displacement()], keep=tmp_path / "a")
+    features = pocket.encode_images(benchmark.images)
+    per_item(pocket, listed, [Displacement()], features=features, keep=tmp_path / "b")
+    with pytest.raises(ValueError, match="holds a run of another"):
+        per_item(
+            pocket, listed, [Displacement()], features=features[list(range(20))[::-1]], keep=tmp_path / "b"
+        )
+    probes = [PatchProbe(pocket, random_scenes(60, seed)) for seed in (0, 1)]
+    per_item(pocket, listed, probes[:1], keep=tmp_path / "c")
+    per_item(pocket, listed, [PatchProbe(pocket, random_scenes(60, 0))], keep=tmp_path / "c")
+    with pytest.raises(ValueError, match="holds a run of another"):
+        per_item(pocket, listed, probes[1:], keep=tmp_path / "c")
+    unnamed = Constant()
+    unnamed.function = lambda caption: 0
+    with pytest.raises(ValueError, match="constant cannot be told apart"):
+        per_item(pocket, listed, [unnamed], keep=tmp_path / "d")
+
+
+def test_features_and_indices_are_checked(pocket):
+    benchmark = load_benchmark("scenes/left-right", items=40)
+    features = pocket.encode_images(benchmark.images)
+    first = (np.arange(10), features[:10])
+    for wrong in ([first, first], [first], [(np.arange(20), features[:10]), (np.arange(10), features[10:])]):
+        with pytest.raises(ValueError, match="Features of"):
+            per_item(pocket, benchmark, [Deployed()], features=wrong)
+    for image in (benchmark.image[:5], benchmark.image - 1, benchmark.image + 1):
+        with pytest.raises(ValueError, match="one index below 20 for each of the 40 items"):
+            score_items(pocket, benchmark, Deployed(), features, image)
+    for chunk in (0, -1):
+        with pytest.raises(ValueError, match="at least one picture"):
+            per_item(pocket, benchmark, [Deployed()], chunk=chunk)
+    with pytest.raises(ValueError, match="deployed looks at pictures: pass an encoder"):
+        evaluate(None, benchmark, [Deployed()])
+    with pytest.raises(ValueError, match="wants to encode texts: pass the encoder"):
+        evaluate(None, benchmark, [Deployed()], features=features)
+    bad = Displacement()
+    bad.covers = lambda captions: np.ones(3)
+    with pytest.raises(ValueError, match=r"ADR excess.covers returned shape \(3,\) for 80 captions"):
+        evaluate(pocket, benchmark, [bad])
+    with pytest.raises(ValueError, match="share of the items"):
+        summarise(per_item(pocket, benchmark, [Deployed()]), selected=30)
+
+
+def test_pictures_that_nobody_asks_about_stay_closed(pocket, tmp_path):
+    benchmark = load_benchmark("scenes/left-right", items=8)
+    for index, image in enumerate(benchmark.images):
+        Image.fromarray(image).save(tmp_path / f"{index}.png")
+    paths = [tmp_path / f"{index}.png" for index in range(4)]
+    more = dataclasses.replace(benchmark, images=PictureFiles([*paths, tmp_path / "gone.png"]))
+    assert len(per_item(pocket, more, [Deployed()])) == 8
+    with pytest.raises(FileNotFoundError, match="image 4, which no item asks about"):
+        encode_benchmark(pocket, more)
+
+
+def test_picture_files_take_masks():
+    files = PictureFiles(list("abcd"), [None, None, (0, 0, 1, 1), None])
+    for index in (
+        np.array([False, True, True, False]),
+        [False, True, True, False],
+        slice(1, 3),
+        [1, 2],
+        [-3, 2],
+    ):
+        assert [path.name for path in files[index].paths] == ["b", "c"]
+        assert files[index].boxes == (None, (0, 0, 1, 1))
+    assert len(files.missing()) == 4
+
+
+def test_direction_of_a_readout_covers_what_that_readout_covers(pocket):
+    of_words = DirectionOf(Displacement(words="content"))
+    assert of_words.covers(["a dog left of a cup", "a tv left of a dog", "a dog and a cup"]).tolist() == [
+        True,
+        False,
+        False,
+    ]
+    assert DirectionOf(Deployed()).covers(["a dog left of a cup", "a dog and a cup"]).tolist() == [
+        True,
+        False,
+    ]
+    benchmark = load_benchmark("scenes/prior", items=40)
+    prior = DirectionOf(TextPrior(load_benchmark("scenes/prior", items=400, seed=1)))
+    table = evaluate(None, benchmark, [prior])
+    assert table.accuracy.iloc[0] > 0.7 and table.gain.iloc[0] == 0
+    probe = PatchProbe(pocket, random_scenes(60, 0))
+    assert probe.covers(["a dog left of a cup", "a dog left of a teapot", "a dog"]).tolist() == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_texts_alone_and_pictures_in_one_call(pocket):
+    benchmark = load_benchmark("scenes/prior", items=80)
+    prior = TextPrior(load_benchmark("scenes/prior", items=400, seed=1))
+    mixed = evaluate(pocket, benchmark, [Deployed(), prior, Displacement()], derangements=3)
+    pd.testing.assert_frame_equal(
+        mixed.loc[["deployed", "ADR excess"]],
+        evaluate(pocket, benchmark, [Deployed(), Displacement()], derangements=3),
+    )
+    assert mixed.gain["text prior"] == 0
+
+
+def test_comparing_needs_one_benchmark(pocket):
+    one = per_item(pocket, load_benchmark("scenes/left-right", items=40), [Deployed()])
+    other = per_item(pocket, load_benchmark("scenes/above-below", items=40), [Deployed()])
+    with pytest.raises(ValueError, match="different items"):
+        compare(one, other)
+
+
+def test_a_certificate_by_relation_is_not_biased():
+    """A surplus of left in training is a surplus of right in the rest: priors are trained on balanced parts."""
+    rng = np.random.default_rng(0)
+    benchmark = load_benchmark("scenes/left-right", items=2000)
+    told = []
+    for _ in range(4):
+        part = benchmark.select(np.sort(rng.choice(2000, 240, replace=False)))
+        part = part.select(direction_balance(part.captions, part.correct, "relation"))
+        told.append(text_only(part, balance="relation").credit.mean())
+    assert 0.46 < np.mean(told) < 0.54
+
+
+def test_kept_certificates_have_folders_of_their_own(pocket, tmp_path):
+    prior = load_benchmark("scenes/prior", items=400)
+    table = balance_certificate(pocket, prior, [Deployed()], keep=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"all", "balanced"}
+    pd.testing.assert_frame_equal(table, balance_certificate(pocket, prior, [Deployed()]))
