@@ -26,6 +26,8 @@ from .scenes import (
     question_scenes,
 )
 
+_SCENE_BENCHMARKS = (*QUESTIONS, "prior", "hard-positives")
+
 
 class PictureFiles(Sequence):
     """Pictures that are opened when they are asked for: paths, each with a box to crop or None.
@@ -754,9 +756,11 @@ def load_benchmark(
     ``details`` says for each its ``file`` and ``row`` (from 0, or the record's key) and what its row tells
     besides. Of a choice the right caption stands at each position in turn. ``source`` is the photograph.
 
-    Scenes: ``"scenes/left-right"`` and ``"scenes/above-below"``; each with ``"/held-out-style"``,
-    ``"/held-out-pairs"`` or both appended, for stickers of a style and noun pairs that no encoder of this
-    book saw in training.
+    Scenes, drawn here: ``"scenes/left-right"`` and ``"scenes/above-below"``, balanced so that text alone cannot
+    answer; ``"scenes/prior"``, above-below with a habit that text gives away (see
+    :func:`readout_utils.scenes.prior_scenes`); ``"scenes/hard-positives"``, captions (c, c_p, c_n) for
+    :mod:`readout_utils.hard_positives`. Each with ``"/held-out-style"``, ``"/held-out-pairs"`` or both appended,
+    for stickers of a style and noun pairs that no encoder of this book saw in training.
 
     From files, which lie below ``root`` as in the original repository or in ``root`` itself
     (:data:`ORIGINS` says what was published where):
@@ -799,7 +803,8 @@ def load_benchmark(
     ----------
     name : of the benchmark.
     root : folder of the original files, for benchmarks read from files.
-    items : how many scene items, a multiple of four (two scenes a noun pair, each asked both ways round).
+    items : how many scene items, a multiple of four (two scenes a noun pair, each asked both ways round). Files
+        are read whole.
     seed : fixes the scenes; the same on every machine.
     complete : whether the files must have as many rows as were published; False reads a part of them.
 
@@ -821,10 +826,10 @@ def load_benchmark(
     axis, *twins = rest.split("/")
     if (
         source != "scenes"
-        or axis not in (*QUESTIONS, "prior")
+        or axis not in _SCENE_BENCHMARKS
         or not set(twins) <= {"held-out-style", "held-out-pairs"}
     ):
-        known = ", ".join(f"'scenes/{axis}'" for axis in (*QUESTIONS, "prior"))
+        known = ", ".join(f"'scenes/{axis}'" for axis in _SCENE_BENCHMARKS)
         raise ValueError(
             f"Unknown benchmark {name!r}. There are {known}, each also with '/held-out-style' "
             f"and '/held-out-pairs' appended, and from files {', '.join(map(repr, ORIGINS))}."
@@ -836,6 +841,10 @@ def load_benchmark(
         "styles": (HELD_OUT_STYLE,) if "held-out-style" in twins else TRAINING_STYLES,
         "pairs": "held-out" if "held-out-pairs" in twins else "training",
     }
+    if axis == "hard-positives":
+        from .hard_positives import scene_hard_positives  # which builds on this module
+
+        return scene_hard_positives(items, name=name, **options)
     if axis == "prior":
         scenes = prior_scenes(items // 2, **options)
         _, pair = np.unique(np.sort(scenes.noun, axis=1), axis=0, return_inverse=True)

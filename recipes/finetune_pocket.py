@@ -1,0 +1,245 @@
+"""Fine-tune the pocket encoder three ways: on captions, with hard negatives, with hard negatives and positives.
+
+    python recipes/finetune_pocket.py train                # all runs, resumable run by run
+    python recipes/finetune_pocket.py measure              # the table of all runs: data/hard_positives.csv
+    python recipes/finetune_pocket.py export               # one of each kind into the package
+
+All runs start from the same encoder and see the same scenes, the same captions and as many steps. The loss is NegCLIP's
+(Yuksekgonul et al. 2023): every image is matched against all captions *and* all hard negatives of the batch, every
+caption against all images. With positives, a share of the captions gives its place to a hard positive of it: one
+half is the published mixing, in which originals, negatives and positives are equally many (Kamath et al. 2024).
+Nothing in the captions or their edits is chosen by what a score makes of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+
+from readout_utils.benchmarks import load_benchmark
+from readout_utils.captions import SYNONYMS, article, relate, variants
+from readout_utils.encoders import DualEncoder, load_encoder
+from readout_utils.evaluation import evaluate, score_items
+from readout_utils.hard_positives import summarise
+from readout_utils.readouts import Deployed, DirectionOf, Displacement
+from readout_utils.scenes import BIG, NOUNS, QUESTIONS, draw_scenes, random_scenes, vocabulary
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "readout_utils" / "data"
+START = "pocket"
+#: kind -> (hard negatives?, share of captions that give their place to a hard positive)
+KINDS = {
+    "pocket-plain": (False, 0.0),
+    "pocket-negatives": (True, 0.0),
+    "pocket-positives": (True, 0.5),
+}
+#: further shares of positives, in the table only
+SHARES = {"pocket-positives-25": (True, 0.25), "pocket-positives-75": (True, 0.75)}
+SEEDS = (1, 2, 3)
+SETTINGS = {
+    "steps": 300,
+    "batch": 128,
+    "rate": 1e-4,
+    "warmup": 30,
+    "weight_decay": 0.05,
+    "logit_scale": 100.0,
+}
+
+_NAMES = tuple(NOUNS)
+_WORDS = frozenset(vocabulary())
+
+
+def describe(scenes, index: int, rng: np.random.Generator) -> str:
+    """A true caption of a two-sticker scene: a relation, a conjunction with sizes, or a bare conjunction."""
+    order = rng.permutation(2)
+    names = [_NAMES[scenes.noun[index, k]] for k in order]
+    across, down = (int(v[index, order[0]]) - int(v[index, order[1]]) for v in (scenes.x, scenes.y))
+    phrases = [
+        QUESTIONS[axis][int(apart > 0)]
+        for axis, apart in (("left-right", across), ("above-below", down))
+        if abs(apart) >= 10
+    ]
+    if phrases and rng.random() < 0.5:
+        phrase = phrases[rng.integers(len(phrases))]
+        said = [phrase, *(other for other in SYNONYMS[phrase] if set(other.split()) <= _WORDS)]
+        return relate(names[0], said[rng.integers(len(said))], names[1])
+    big = scenes.size[index, order] >= BIG
+    if big[0] != big[1]:
+        large, little = (("big", "small"), ("large", "little"))[rng.integers(2)]
+        names = [f"{large if b else little} {name}" for b, name in zip(big, names, strict=True)]
+    return " and ".join(map(article, names))
+
+
+def edits(caption: str, absent: list[str], rng: np.random.Generator) -> tuple[str, str]:
+    """A hard positive and a hard negative of a caption, each of a kind drawn evenly among those that apply."""
+    made = [v for v in variants(caption, absent[0]) if set(v.text.split()) <= _WORDS]
+
+    def one(positive: bool) -> str:
+        kinds = sorted({v.kind for v in made if v.positive == positive})
+        kind = kinds[rng.integers(len(kinds))]
+        texts = [v.text for v in made if v.kind == kind]
+        return texts[rng.integers(len(texts))]
+
+    return one(True), one(False)
+
+
+def batch(step: int, seed: int, size: int) -> tuple[np.ndarray, list[tuple[str, str, str]]]:
+    """Pictures and (caption, hard positive, hard negative) of one step: a function of seed and step alone."""
+    rng = np.random.default_rng([seed, step])
+    scenes = random_scenes(size, seed=int(rng.integers(2**31)), stickers=(2,))
+    rows = []
+    for index in range(size):
+        caption = describe(scenes, index, rng)
+        absent = [_NAMES[k] for k in rng.permutation(len(_NAMES)) if k not in scenes.noun[index]]
+        rows.append((caption, *edits(caption, absent, rng)))
+    return draw_scenes(scenes), rows
+
+
+def contrastive_loss(image, text, negative, scale: float) -> torch.Tensor:
+    """NegCLIP's loss: images against captions and hard negatives, captions against images."""
+    logits = scale * image @ text.T
+    target = torch.arange(len(image))
+    by_image = logits if negative is None else torch.cat([logits, scale * image @ negative.T], dim=1)
+    return (F.cross_entropy(by_image, target) + F.cross_entropy(logits.T, target)) / 2
+
+
+def train(kind: str, seed: int, run: Path, settings: dict = SETTINGS) -> DualEncoder:
+    """One fine-tune, or what an earlier call left in ``run``."""
+    encoder = load_encoder(START)
+    model, weights = encoder.model, run / "open_clip_model.safetensors"
+    recipe = {"kind": kind, "seed": seed, "start": START, **settings}
+    if weights.is_file():
+        if json.loads((run / "training.json").read_text())["recipe"] != recipe:
+            raise SystemExit(f"{run} holds a run of other settings; remove it, or name another folder.")
+        model.load_state_dict(load_file(weights))
+        return encoder
+    negatives, share = {**KINDS, **SHARES}[kind]
+    model.train().requires_grad_(True)
+    model.logit_scale.requires_grad_(False)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(
+        trained, lr=settings["rate"], weight_decay=settings["weight_decay"], betas=(0.9, 0.98)
+    )
+    steps, losses, began = settings["steps"], [], time.time()
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = settings["rate"] * min((step + 1) / settings["warmup"], (steps - step) / steps)
+        images, rows = batch(step, seed, settings["batch"])
+        stands_in = np.random.default_rng([seed, step, 1]).random(len(rows)) < share
+        texts = [
+            positive if swap else caption
+            for (caption, positive, _), swap in zip(rows, stands_in, strict=True)
+        ]
+        texts += [negative for _, _, negative in rows] if negatives else []
+        with torch.autocast("cpu", torch.bfloat16):
+            image = model.encode_image(encoder.to_pixels(images), normalize=True).float()
+            text = model.encode_text(encoder.tokenizer(texts), normalize=True).float()
+        negative = text[len(rows) :] if negatives else None
+        loss = contrastive_loss(image, text[: len(rows)], negative, settings["logit_scale"])
+        if not torch.isfinite(loss):
+            raise SystemExit(f"The loss of {kind} is {loss.item()} at step {step}; lower the rate.")
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+        if (step + 1) % 50 == 0:
+            print(
+                f"{kind} seed {seed} step {step + 1} loss {np.mean(losses[-50:]):.3f} {time.time() - began:.0f} s",
+                flush=True,
+            )
+    model.eval().requires_grad_(False)
+    run.mkdir(parents=True, exist_ok=True)
+    record = {"recipe": recipe, "loss": float(np.mean(losses[-50:])), "seconds": round(time.time() - began)}
+    (run / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+    partial = weights.with_suffix(".partial")
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, partial)
+    partial.replace(weights)
+    return encoder
+
+
+def measure(encoder: DualEncoder, items: int = 1440) -> pd.DataFrame:
+    """One row a readout and pattern of hard positives; and rows of direction benchmarks, group "direction: ..."."""
+    hard = load_benchmark("scenes/hard-positives", items=items)
+    features = encoder.encode_images(hard.images)
+    frames = []
+    relations = hard.select(
+        np.array([parse in _RELATIONAL for parse in hard.details.negative + "|" + hard.details.positive])
+    )
+    for readout, part in (
+        (Deployed(), hard),
+        (DirectionOf(Deployed()), relations),
+        (Displacement(), relations),
+    ):
+        seen = features if part is hard else encoder.encode_images(part.images)
+        table = summarise(score_items(encoder, part, readout, seen), part.source, part.group)
+        frames.append(table.reset_index().assign(readout=readout.name))
+    for name in ("scenes/left-right", "scenes/left-right/held-out-style", "scenes/above-below"):
+        table = evaluate(
+            encoder, load_benchmark(name, items=1200), [Deployed(), DirectionOf(Deployed()), Displacement()]
+        )
+        frames.append(
+            table.reset_index()[["readout", "n", "accuracy", "low", "high", "null", "gain", "gain_low", "gain_high"]]
+            .assign(group=f"direction: {name}")
+        )  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
+
+
+_RELATIONAL = {
+    f"{negative}|{positive}"
+    for negative in ("nouns swapped", "relation flipped")
+    for positive in ("relation paraphrased", "roles inverted")
+}
+
+
+def export(kind: str, run: Path, folder: Path) -> None:
+    """Write a run into the package as an open_clip folder, its weights in half precision."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("open_clip_config.json", "words.json"):
+        (folder / name).write_text((DATA / START / name).read_text())
+    weights = folder / "open_clip_model.safetensors"
+    save_file({name: value.half() for name, value in load_file(run / weights.name).items()}, weights)
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    (folder / "SHA256").write_text(f"{digest}  {weights.name}\n")
+    (folder / "training.json").write_text((run / "training.json").read_text())
+    print(f"wrote {folder} ({weights.stat().st_size / 1e6:.1f} MB)")
+
+
+def runs(root: Path) -> dict[tuple[str, int], Path]:
+    """Folder of every run, by kind and seed."""
+    return {(kind, seed): root / f"{kind}-{seed}" for seed in SEEDS for kind in (*KINDS, *SHARES)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("action", choices=("train", "measure", "export"))
+    parser.add_argument("--runs", type=Path, default=ROOT / "build" / "finetunes", help="folder of all runs")
+    arguments = parser.parse_args()
+    if arguments.action == "export":
+        for kind in KINDS:
+            export(kind, runs(arguments.runs)[kind, SEEDS[0]], DATA / kind)
+        return
+    rows = (
+        [measure(load_encoder(START)).assign(encoder=START, seed=0)] if arguments.action == "measure" else []
+    )
+    for (kind, seed), run in runs(arguments.runs).items():
+        encoder = train(kind, seed, run)
+        if arguments.action == "measure":
+            rows.append(measure(encoder).assign(encoder=kind, seed=seed))
+            print("measured", kind, seed, flush=True)
+    if rows:
+        table = pd.concat(rows, ignore_index=True).set_index(["encoder", "seed", "readout", "group"])
+        table.to_csv(DATA / "hard_positives.csv", float_format="%.5f")
+
+
+if __name__ == "__main__":
+    main()
