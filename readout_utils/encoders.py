@@ -42,19 +42,29 @@ _SUPPORTED = (
 class ImageFeatures:
     """Features of B images that share a grid of N = rows x columns patches, all of unit norm.
 
-    ``pooled`` is (B, D), ``patches`` (B, N, D) in reading order, ``grid`` (rows, columns).
+    ``pooled`` is (B, D), ``patches`` (B, N, D) in reading order, ``grid`` (rows, columns). ``halves`` (B, 4, D) are
+    pooled features of the image's left, right, upper and lower half, where they were asked for.
     """
 
     pooled: Tensor
     patches: Tensor
     grid: tuple[int, int]
+    halves: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.pooled)
 
     def __getitem__(self, index) -> ImageFeatures:
         """Some of the images, by slice, list of indices or mask."""
-        return ImageFeatures(self.pooled[index], self.patches[index], self.grid)
+        halves = None if self.halves is None else self.halves[index]
+        return ImageFeatures(self.pooled[index], self.patches[index], self.grid, halves)
+
+    @staticmethod
+    def join(parts: Sequence[ImageFeatures]) -> ImageFeatures:
+        """Features of one grid, in a row."""
+        fields = [[getattr(part, name) for part in parts] for name in ("pooled", "patches", "halves")]
+        pooled, patches, halves = (None if field[0] is None else torch.cat(field) for field in fields)
+        return ImageFeatures(pooled, patches, parts[0].grid, halves)
 
 
 class WordTokenizer:
@@ -325,6 +335,10 @@ def register_pocket_trunk() -> None:
     timm.models.register_model(build)
 
 
+def _unit(features: Tensor) -> Tensor:
+    return F.normalize(features.float(), dim=-1).cpu()
+
+
 # --- the encoder ---------------------------------------------------------------------------------
 
 
@@ -353,6 +367,8 @@ class DualEncoder:
     pooled_view : what the pooled feature sees. ``"own"``: the model's own preprocessing (for CLIP, a
         square centre crop, which can cut off what a relation is about); ``"whole"``: the same
         uncropped pixels as the patches. Where both are the same pixels, one pass computes both.
+    halves : also pool the left, right, upper and lower half of every image, each at the scale of the patches, for
+        :class:`readout_utils.readouts.HalfCrop`. Costs two more passes.
     device : where the model runs; features come back to the CPU.
     batch_size : images or texts a forward pass takes.
     """
@@ -366,6 +382,7 @@ class DualEncoder:
         resolution: int | None = None,
         patch_features: str = "value",
         pooled_view: str = "own",
+        halves: bool = False,
         device: str = "cpu",
         batch_size: int = 64,
     ):
@@ -384,7 +401,7 @@ class DualEncoder:
             raise ValueError(f"Image tower {type(visual).__name__} is not supported. {_SUPPORTED}")
         self.model = model.eval().requires_grad_(False).to(device)
         self.tokenizer, self.name, self.device, self.batch_size = tokenizer, name, device, batch_size
-        self.patch_features, self.pooled_view = patch_features, pooled_view
+        self.patch_features, self.pooled_view, self.halves = patch_features, pooled_view, halves
         built = visual.image_size
         self.built_size = (built, built) if isinstance(built, int) else tuple(built)
         self.resolution = resolution
@@ -445,7 +462,7 @@ class DualEncoder:
             raise ValueError("encode_images takes several images; for a single one write [image].")
         if len(images) == 0:
             raise ValueError("No images to encode.")
-        pooled, patches, sizes = [], [], set()
+        parts, sizes = [], set()
         for start in range(0, len(images), self.batch_size):
             batch = self._load(images[start : start + self.batch_size])
             sizes |= {self.size_of(image.size) for image in batch}
@@ -455,11 +472,9 @@ class DualEncoder:
                     "Sort them with encoder.group_by_grid(images) and encode each group."
                 )
             (size,) = sizes
-            for part, whole in zip(self._encode_batch(batch, size), (pooled, patches), strict=True):
-                whole.append(part)
-        grid = tuple(side // patch for side, patch in zip(size, self._tower.patch, strict=True))
-        features = ImageFeatures(torch.cat(pooled), torch.cat(patches), grid)
-        if not (torch.isfinite(features.pooled).all() and torch.isfinite(features.patches).all()):
+            parts.append(self._encode_batch(batch, size))
+        features = ImageFeatures.join(parts)
+        if not all(torch.isfinite(part).all() for part in (features.pooled, features.patches)):
             raise ValueError(f"Encoder {self.name!r} returned NaN or infinity; are its weights damaged?")
         return features
 
@@ -474,7 +489,7 @@ class DualEncoder:
         return loaded
 
     @torch.inference_mode()
-    def _encode_batch(self, images: list[Image.Image], size: tuple[int, int]):
+    def _encode_batch(self, images: list[Image.Image], size: tuple[int, int]) -> ImageFeatures:
         whole = self._normalised(images, size)
         same = self.pooled_view == "whole" or (
             size == self.built_size and all(image.size == size[::-1] for image in images)
@@ -483,7 +498,15 @@ class DualEncoder:
         if not same:
             own = torch.stack([self._own_transform(image) for image in images]).to(self.device)
             pooled, _ = self._tower.forward(own, None)
-        return (F.normalize(x.float(), dim=-1).cpu() for x in (pooled, patches))
+        grid = tuple(side // patch for side, patch in zip(size, self._tower.patch, strict=True))
+        halves = None
+        if self.halves:
+            high, wide = (
+                -(-count // 2) * patch for count, patch in zip(grid, self._tower.patch, strict=True)
+            )
+            crops = (whole[..., :wide], whole[..., -wide:], whole[..., :high, :], whole[..., -high:, :])
+            halves = _unit(torch.stack([self._tower.forward(crop, None)[0] for crop in crops], dim=1))
+        return ImageFeatures(_unit(pooled), _unit(patches), grid, halves)
 
     def to_pixels(self, images: Sequence, size: tuple[int, int] | None = None) -> Tensor:
         """Pictures resized to (height, width) and normalised as the model expects: (B, 3, height, width).

@@ -99,12 +99,7 @@ def _encode(
             encode(size)
     for size in list(waiting):
         encode(size)
-    return [(np.array(indices), _joined(features)) for indices, features in done.values()]
-
-
-def _joined(parts: list[ImageFeatures]) -> ImageFeatures:
-    pooled, patches = (torch.cat([getattr(part, name) for part in parts]) for name in ("pooled", "patches"))
-    return ImageFeatures(pooled, patches, parts[0].grid)
+    return [(np.array(indices), ImageFeatures.join(features)) for indices, features in done.values()]
 
 
 def encode_benchmark(encoder: DualEncoder, benchmark: Items) -> list[tuple[np.ndarray, ImageFeatures]]:
@@ -249,7 +244,8 @@ def _pictures_hash(images: Sequence) -> str:
 def _fingerprint(encoder, weights, benchmark: Items, readouts, partners, features, chunk: int) -> str:
     """What a kept run must agree in, to be continued: captions, pictures, encoder, readouts, nulls."""
     settings = {
-        name: getattr(encoder, name, None) for name in ("name", "resolution", "patch_features", "pooled_view")
+        name: getattr(encoder, name, None)
+        for name in ("name", "resolution", "patch_features", "pooled_view", "halves")
     }
     digest = hashlib.sha256(
         json.dumps(

@@ -201,6 +201,49 @@ class Displacement:
         return centroids(weights(table, self.variant, self.temperature), features.grid)
 
 
+class HalfCrop:
+    """Subject in the half it should be in, object in the other: a baseline with pooled features alone.
+
+    For "a left of b" the cosine of the left half's pooled feature and "a", plus that of the right half's and "b";
+    upper and lower halves for vertical relations (Li et al. 2026). The encoder must be opened with
+    ``halves=True``.
+
+    Parameters
+    ----------
+    template : how a noun is put to the text encoder.
+
+    Raises
+    ------
+    ValueError : features without halves, a template without "{}".
+    readout_utils.captions.CaptionError : when scoring a caption in which no directed relation is found.
+    """
+
+    name = "half-crop"
+
+    def __init__(self, template: str = "{}"):
+        if "{}" not in template:
+            raise ValueError(f"The template {template!r} has no {{}} for the word.")
+        self.template = template
+
+    def covers(self, captions: Sequence[str]) -> np.ndarray:
+        """Whether each caption is scored (n,): those with exactly one directed relation."""
+        return np.array([_succeeds(parse_relation, caption) for caption in captions], dtype=bool)
+
+    def score(self, encoder, features, captions, image=None) -> np.ndarray:
+        """See :class:`Readout`."""
+        image = _image_index(features, captions, image)
+        if features.halves is None:
+            raise ValueError("Half-crop needs pooled halves: load_encoder(..., halves=True).")
+        relations = [parse_relation(caption) for caption in captions]
+        # (left, right, upper, lower) half that lies where the axis points, and the one opposite
+        toward = torch.tensor([(x > 0) if x else 2 + (y > 0) for x, y in (r.axis for r in relations)])
+        nouns = encoder.encode_texts(
+            [self.template.format(n) for r in relations for n in (r.subject, r.object)]
+        )
+        seen = features.halves[image[:, None], torch.stack([toward, toward ^ 1], dim=1)]  # (n, 2, D)
+        return (seen.double() * nouns.double().unflatten(0, (-1, 2))).sum((1, 2)).numpy()
+
+
 class PatchProbe:
     """The ceiling: a linear probe of the frozen patch features, trained with the scenes' truth.
 

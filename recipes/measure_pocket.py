@@ -1,6 +1,6 @@
 """Measure a pocket encoder and write its model card: every target in one table, with intervals.
 
-python recipes/measure_pocket.py pocket            # prints the table, writes measures.csv and README.md
+python recipes/measure_pocket.py pocket            # or pocket-sigmoid; prints the table, writes measures.csv, README.md
 python recipes/measure_pocket.py pocket --check    # exits 1 where a target is missed
 """
 
@@ -55,9 +55,9 @@ def measure(name: str, items: int = ITEMS) -> pd.DataFrame:
                 [axis, *(part.replace("held-out-", "held-out ") for part in twin.split("/")[1:])]
             )
             table = evaluate(encoder, benchmark, readouts, features=features)
-            table = table.rename(columns={"accuracy": "value"}).drop(
-                columns=["gain", "gain_low", "gain_high"]
-            )
+            table = table.rename(columns={"accuracy": "value"})[
+                ["n", "value", "low", "high", "null", "null_low", "null_high"]
+            ]
             for readout, row in table.iterrows():
                 rows[f"{readout}, {where}"] = row
             if axis == "left-right" and "held-out-pairs" not in twin:

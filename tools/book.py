@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "site"
 HTML = SITE / "_build" / "html"
 BRANCH = "main"
-LIMIT_SECONDS, LIMIT_BOOK_SECONDS, LIMIT_MEGABYTES = 60, 240, 2000
+LIMIT_SECONDS, LIMIT_BOOK_SECONDS, LIMIT_MEGABYTES = 60, 480, 2000
 SECTIONS = ("What you will learn", "Summary", "Limits", "Exercises", "References")
 
 SETUP = '''# In Colab this installs the book's package; anywhere else it does nothing.
