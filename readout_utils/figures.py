@@ -138,6 +138,34 @@ def show_displacement(
     return ax
 
 
+def show_variants(image: np.ndarray, table: pd.DataFrame, readout: str) -> Figure:
+    """A picture, and the scores of a caption and its variants: what means the same in blue, the rest in vermilion.
+
+    ``table`` is one of :func:`readout_utils.hard_positives.variant_scores`; texts that the readout does not cover
+    stand in grey without a mark.
+    """
+    table = table.sort_values(readout, na_position="first")
+    figure, axes = plt.subplots(1, 2, figsize=(9, 0.3 * len(table) + 1.0), width_ratios=(1, 2.4))
+    axes[0].imshow(image)
+    axes[0].axis("off")
+    colors = np.where(table[readout].isna(), GREY, np.where(table.positive, BLUE, VERMILION))
+    for row, (score, positive, color) in enumerate(zip(table[readout], table.positive, colors, strict=True)):
+        axes[1].plot(score, row, "o" if positive else "X", color=color, markersize=8)
+    labels = [
+        text if kind != "caption" else f"{text}  (the caption)"
+        for text, kind in zip(table.text, table.kind, strict=True)
+    ]
+    axes[1].set(
+        yticks=range(len(table)),
+        yticklabels=labels,
+        xlabel=f"score: {readout}",
+        ylim=(-0.6, len(table) - 0.4),
+    )
+    for label, color in zip(axes[1].get_yticklabels(), colors, strict=True):
+        label.set_color(color)
+    return figure
+
+
 def plot_accuracy(table: pd.DataFrame, ax: Axes | None = None, chance: float = 0.5) -> Axes:
     """Accuracy and null of each readout, with intervals: a table of ``evaluate`` as a figure."""
     if ax is None:

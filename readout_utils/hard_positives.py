@@ -16,6 +16,7 @@ import pandas as pd
 from .benchmarks import Items
 from .captions import article, relate, variants
 from .deflation import TIE, bootstrap_interval
+from .readouts import Readout
 from .scenes import BIG, NOUNS, QUESTIONS, TRAINING_STYLES, Scenes, described_scenes, draw_scenes, vocabulary
 
 #: What a scorer that draws its scores at random gets.
@@ -148,6 +149,50 @@ def _macro_row(frame: pd.DataFrame, source: np.ndarray, group: np.ndarray, seed:
         low, high = np.quantile(np.nanmean(sums(frame[metric].to_numpy()) / counts, axis=1), [0.025, 0.975])
         row |= {metric: means[metric], f"{metric}_low": low, f"{metric}_high": high}
     return row | {"ties": means.ties}
+
+
+# --- one picture ----------------------------------------------------------------------------------
+
+
+def variant_scores(
+    encoder, image, caption: str, readouts: Sequence[Readout], replacement: str | None = None
+) -> pd.DataFrame:
+    """A caption and all its variants, scored on one picture.
+
+    Parameters
+    ----------
+    encoder : a :class:`readout_utils.encoders.DualEncoder`. Where its vocabulary is closed, variants with words
+        outside it are left out.
+    image : a picture, see :func:`readout_utils.encoders.to_rgb`.
+    replacement : noun for the kind "noun replaced".
+
+    Returns
+    -------
+    DataFrame of distinct texts, the caption first: text, kind ("caption" for itself), positive, and a column of
+    scores each readout, NaN where it does not cover the text.
+
+    Raises
+    ------
+    readout_utils.captions.CaptionError : a caption that is neither one relation nor a conjunction.
+    """
+    rows = [
+        ("caption", caption, True),
+        *((v.kind, v.text, v.positive) for v in variants(caption, replacement)),
+    ]
+    table = pd.DataFrame(rows, columns=["kind", "text", "positive"]).drop_duplicates(
+        "text", ignore_index=True
+    )
+    if known := getattr(encoder.tokenizer, "words", None):
+        table = table[[set(text.split()) <= set(known) for text in table.text]].reset_index(drop=True)
+    features = encoder.encode_images([image])
+    for readout in readouts:
+        covers = getattr(readout, "covers", lambda texts: np.ones(len(texts), dtype=bool))
+        fine = np.asarray(covers(table.text.tolist()))
+        table[readout.name] = np.nan
+        if fine.any():
+            texts = table.text[fine].tolist()
+            table.loc[fine, readout.name] = readout.score(encoder, features, texts, [0] * len(texts))
+    return table
 
 
 # --- items ----------------------------------------------------------------------------------------

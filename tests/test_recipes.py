@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import open_clip
 import pytest
 import torch
 
@@ -13,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "recipes"))
 import train_pocket  # noqa: E402
 
+from readout_utils.captions import CaptionError, parse_conjunction, parse_relation, variants  # noqa: E402
 from readout_utils.encoders import load_encoder  # noqa: E402
 from readout_utils.scenes import HELD_OUT_STYLE, STYLES, draw_scenes, held_out_pairs, random_scenes  # noqa: E402
 
@@ -120,3 +123,89 @@ def test_shipped_measures_are_of_the_shipped_weights():
     card = (ROOT / "readout_utils" / "data" / "pocket" / "README.md").read_text()
     for miss in misses(table):
         assert miss in card  # a target that is missed is said to be missed
+
+
+# --- fine-tunes -----------------------------------------------------------------------------------
+
+import finetune_pocket  # noqa: E402
+
+TUNE = {**finetune_pocket.SETTINGS, "steps": 2, "batch": 8, "warmup": 1}
+
+
+def test_fine_tunes_see_the_same_pictures_and_captions():
+    one, two = finetune_pocket.batch(3, 1, 16), finetune_pocket.batch(3, 1, 16)
+    assert np.array_equal(one[0], two[0]) and one[1] == two[1]
+    assert one[1] != finetune_pocket.batch(4, 1, 16)[1] and one[1] != finetune_pocket.batch(3, 2, 16)[1]
+    words = set(train_pocket.vocabulary())
+    for caption, positive, negative in one[1]:
+        assert len({caption, positive, negative}) == 3
+        made = {v.text: v.positive for v in variants(caption)}
+        assert made[positive] and not made.get(negative, False)
+        assert set(f"{caption} {positive} {negative}".split()) <= words
+
+
+def test_captions_of_fine_tunes_are_true():
+    """Against the scenes themselves: relations by centres, sizes by the threshold of big."""
+    rng = np.random.default_rng(0)
+    scenes = random_scenes(200, 5, stickers=(2,))
+    kinds = Counter()
+    for index in range(200):
+        caption = finetune_pocket.describe(scenes, index, rng)
+        here = scenes.nouns(index)
+        try:
+            relation = parse_relation(caption)
+        except CaptionError:
+            phrases = parse_conjunction(caption)
+            assert sorted(p.noun for p in phrases) == sorted(here)
+            for phrase in phrases:
+                big = scenes.size[index, here.index(phrase.noun)] >= 28
+                assert phrase.attribute in ("", *(("big", "large") if big else ("small", "little")))
+            kinds["sizes" if phrases[0].attribute else "bare"] += 1
+            continue
+        s, o = here.index(relation.subject), here.index(relation.object)
+        apart = [int(v[index, s]) - int(v[index, o]) for v in (scenes.x, scenes.y)]
+        assert np.dot(apart, relation.axis) >= 10
+        kinds["relation"] += 1
+    assert min(kinds[kind] for kind in ("relation", "sizes", "bare")) > 20
+
+
+def test_the_loss_is_negclips():
+    """Against cross entropies written out, image by image and caption by caption."""
+    generator = torch.Generator().manual_seed(0)
+    image, text, negative = (
+        torch.nn.functional.normalize(torch.randn(4, 8, generator=generator), dim=-1) for _ in range(3)
+    )
+    total = 0.0
+    for j in range(4):
+        row = [float(10 * image[j] @ t) for t in [*text, *negative]]
+        column = [float(10 * i @ text[j]) for i in image]
+        total += np.log(np.exp(row).sum()) - row[j] + np.log(np.exp(column).sum()) - column[j]
+    assert float(finetune_pocket.contrastive_loss(image, text, negative, 10.0)) == pytest.approx(
+        total / 8, rel=1e-5
+    )
+    plain = open_clip.ClipLoss()(image, text, torch.tensor(10.0))
+    torch.testing.assert_close(finetune_pocket.contrastive_loss(image, text, None, 10.0), plain)
+
+
+def test_a_fine_tune_is_kept_and_exported(tmp_path, pocket, monkeypatch):
+    encoder = finetune_pocket.train("pocket-positives", 1, tmp_path / "run", TUNE)
+    changed = {
+        n: v
+        for n, v in encoder.model.state_dict().items()
+        if not torch.equal(v, pocket.model.state_dict()[n])
+    }
+    assert len(changed) > 50 and "logit_scale" not in changed
+    assert not any(p.requires_grad for p in encoder.model.parameters()) and not encoder.model.training
+    again = finetune_pocket.train("pocket-positives", 1, tmp_path / "run", TUNE)
+    for (name, one), two in zip(
+        encoder.model.state_dict().items(), again.model.state_dict().values(), strict=True
+    ):
+        assert torch.equal(one, two), name
+    with pytest.raises(SystemExit, match="other settings"):
+        finetune_pocket.train("pocket-positives", 2, tmp_path / "run", TUNE)
+    finetune_pocket.export("pocket-positives", tmp_path / "run", tmp_path / "out")
+    loaded = load_encoder(f"local-dir:{tmp_path / 'out'}")
+    pictures = draw_scenes(random_scenes(4, 0))
+    one, two = (e.encode_images(pictures).pooled for e in (encoder, loaded))
+    torch.testing.assert_close(one, two, atol=5e-3, rtol=0)  # half precision on disk
+    assert (tmp_path / "out" / "open_clip_model.safetensors").stat().st_size < 2.7e6
