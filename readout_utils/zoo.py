@@ -72,7 +72,7 @@ def build_trunk(architecture: str) -> nn.Module:
         # zero_init_last would leave an untrained net without its residual branches
         trunk = ResNet(
             BasicBlock, (1, 1, 1, 1), num_classes=0, stem_width=16, channels=(16, 32, 64, WIDTH),
-            norm_layer=GroupNorm1, zero_init_last=False,
+            norm_layer=GroupNorm1, zero_init_last=False, global_pool="fastavg",
         )  # fmt: skip
         trunk.maxpool = nn.Identity()  # made for 224 px: at 64 it would end on a map of 2 px
         return trunk
@@ -136,11 +136,8 @@ class VisionEncoder:
         ------
         ValueError, FileNotFoundError : no images, a single image, a picture that cannot be read.
         """
+        _check_several(images)
         stacked = isinstance(images, (np.ndarray, Tensor))
-        if isinstance(images, (str, Path, Image.Image)) or (stacked and images.ndim != 4):
-            raise ValueError("Several images are taken at once; for a single one write [image].")
-        if len(images) == 0:
-            raise ValueError("No images to embed.")
         if stacked and images.shape[1:] == (*self.image_size, 3) and str(images.dtype).endswith("uint8"):
             pixels = torch.as_tensor(images)
         else:
@@ -167,7 +164,7 @@ class VisionEncoder:
         ------
         ValueError, FileNotFoundError : as :meth:`to_pixels`; embeddings that come out NaN or infinite.
         """
-        self.to_pixels(images[:1])  # says what is wrong with the images as a whole
+        _check_several(images)
         embeddings = torch.cat(
             [
                 self.function(self.to_pixels(images[start : start + self.batch_size])).float().cpu()
@@ -179,6 +176,14 @@ class VisionEncoder:
         return embeddings
 
 
+def _check_several(images) -> None:
+    single = isinstance(images, (np.ndarray, Tensor)) and images.ndim != 4
+    if single or isinstance(images, (str, Path, Image.Image)):
+        raise ValueError("Several images are taken at once; for a single one write [image].")
+    if len(images) == 0:
+        raise ValueError("No images to embed.")
+
+
 # --- what the zoo holds ---------------------------------------------------------------------------
 
 
@@ -186,7 +191,7 @@ def zoo_table(folder: str | Path | None = None) -> pd.DataFrame:
     """What is known of every encoder of the zoo, one row each, indexed by name.
 
     Columns: ``objective``, ``family`` (of objectives), ``architecture``, ``seed``, ``steps``, ``batch``,
-    ``seconds`` of training, ``parameters``, ``preprocess``, ``file``, ``sha256``.
+    ``seconds`` of training, ``threads`` it had, ``parameters``, ``preprocess``, ``file``, ``sha256``.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@
 
 All runs start from the same encoder and see the same scenes, the same captions and as many steps. The loss is NegCLIP's
 (Yuksekgonul et al. 2023): every image is matched against all captions *and* all hard negatives of the batch, every
-caption against all images. With positives, a share of the captions gives its place to a hard positive of it: one
+caption against all images. The optimizers are those of the training. With positives, a share of the captions gives its place to a hard positive of it: one
 half is the published mixing, in which originals, negatives and positives are equally many (Kamath et al. 2024).
 Nothing in the captions or their edits is chosen by what a score makes of them.
 """
@@ -24,6 +24,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
+from train_pocket import make_optimizers, rate
 
 from readout_utils.benchmarks import load_benchmark
 from readout_utils.captions import SYNONYMS, article, relate, variants
@@ -46,9 +47,10 @@ KINDS = {
 SHARES = {"pocket-positives-25": (True, 0.25), "pocket-positives-75": (True, 0.75)}
 SEEDS = (1, 2, 3)
 SETTINGS = {
-    "steps": 300,
+    "steps": 400,
     "batch": 128,
-    "rate": 1e-4,
+    "muon_rate": 0.005,
+    "adamw_rate": 3e-4,
     "warmup": 30,
     "weight_decay": 0.05,
     "logit_scale": 100.0,
@@ -126,13 +128,14 @@ def train(kind: str, seed: int, run: Path, settings: dict = SETTINGS) -> DualEnc
     model.train().requires_grad_(True)
     model.logit_scale.requires_grad_(False)
     trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(
-        trained, lr=settings["rate"], weight_decay=settings["weight_decay"], betas=(0.9, 0.98)
-    )
+    optimizers = make_optimizers(model, settings)
+    highest = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     steps, losses, began = settings["steps"], [], time.time()
     for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = settings["rate"] * min((step + 1) / settings["warmup"], (steps - step) / steps)
+        share_of_rate = rate(step, steps, settings)
+        for optimizer, rates in zip(optimizers, highest, strict=True):
+            for group, high in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = high * share_of_rate
         images, rows = batch(step, seed, settings["batch"])
         stands_in = np.random.default_rng([seed, step, 1]).random(len(rows)) < share
         texts = [
@@ -147,10 +150,11 @@ def train(kind: str, seed: int, run: Path, settings: dict = SETTINGS) -> DualEnc
         loss = contrastive_loss(image, text[: len(rows)], negative, settings["logit_scale"])
         if not torch.isfinite(loss):
             raise SystemExit(f"The loss of {kind} is {loss.item()} at step {step}; lower the rate.")
-        optimizer.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         losses.append(loss.item())
         if (step + 1) % 50 == 0:
             print(

@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import StandardScaler
-from train_zoo import MEAN, OUT, STD, augment, noun_targets
+from train_zoo import MEAN, OUT, SETTINGS, STD, augment, noun_targets, read_about
 
 from readout_utils.binding import binding_scenes, binding_table, draw_binding_scenes
 from readout_utils.evaluation import bootstrap_interval
@@ -34,15 +34,19 @@ from readout_utils.zoo import VisionEncoder, load_vision_encoder, zoo_table
 RANKS = (8, 16, K, 64)
 #: Embeddings wider than this have their Jacobians by the randomized method.
 WIDEST_EXACT = 2 * 6 * K
-POCKETS = ("pocket", "pocket-sigmoid")
+# beside the zoo's folder, where they are shipped
+_POCKETS = ("pocket", "pocket-sigmoid")
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured: pictures for geometry, inputs for Jacobians, scenes for sensitivities and for probes."""
+    """How much is measured: pictures for geometry, inputs for Jacobians (and for their two controls), scenes for
+    sensitivities and for probes.
+    """
 
     scenes: int = 2000
     inputs: int = 100
+    controls: int = 48
     changed: int = 200
     probe: int = 3000
     binding_train: int = 2400
@@ -51,7 +55,7 @@ class Sizes:
 
 
 FULL = Sizes()
-QUICK = Sizes(scenes=200, inputs=4, changed=20, probe=400, binding_train=200, binding_test=120)
+QUICK = Sizes(scenes=200, inputs=4, controls=4, changed=20, probe=400, binding_train=200, binding_test=120)
 
 
 def second_views(images: np.ndarray, seed: int) -> np.ndarray:
@@ -94,10 +98,8 @@ def jacobians(encoder: VisionEncoder, sizes: Sizes) -> dict[str, float]:
     """Mean effective rank over scenes, over binding scenes and over noise, with standard errors."""
     inputs = {
         "": draw_scenes(random_scenes(sizes.inputs, sizes.seed + 1)),
-        ", binding scenes": draw_binding_scenes(
-            binding_scenes(4 * -(-sizes.inputs // 4), sizes.seed + 2)[: sizes.inputs]
-        ),
-        ", noise": noise_pictures(sizes.inputs, sizes.seed + 3),
+        ", binding scenes": draw_binding_scenes(binding_scenes(sizes.controls, sizes.seed + 2)),
+        ", noise": noise_pictures(sizes.controls, sizes.seed + 3),
     }
     row = {}
     for where, images in inputs.items():
@@ -169,6 +171,10 @@ def measure(encoder: VisionEncoder, sizes: Sizes = FULL) -> dict[str, float]:
     return row | recognition(encoder, sizes)
 
 
+def shipped_pockets() -> list[str]:
+    return [name for name in _POCKETS if (OUT.parent / name).is_dir()]
+
+
 # --- the table ------------------------------------------------------------------------------------
 
 
@@ -209,6 +215,49 @@ def measure_zoo(names: list[str], out: Path, folder: Path = OUT, sizes: Sizes = 
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("name")
 
 
+def card(table: pd.DataFrame, folder: Path) -> str:
+    """The zoo's card as Markdown: what the encoders are, how they were trained, what was measured of them."""
+    zoo = zoo_table(folder)
+    notes = read_about(folder / zoo["file"].iloc[0])
+    shared = {key: value for key, value in json.loads(notes["recipe"]).items() if key in SETTINGS}
+    trained = zoo[zoo["steps"] > 0]
+    shown = ["binding", "binding, low", "binding, high", "same/different", "shapes", "jacobian rank"]
+    shown += ["participation ratio", "global isotropy", "recognition"]
+    described = zoo[["objective", "family", "architecture", "seed", "steps", "seconds", "parameters"]]
+    lines = [
+        "# The zoo of vision encoders",
+        "",
+        f"{len(zoo)} small vision encoders that differ in objective, architecture and seed, and in nothing else. Trained "
+        "by `recipes/train_zoo.py`, which says what each objective is; measured, and this card written, by "
+        "`recipes/measure_zoo.py`. Open one with `readout_utils.zoo.load_vision_encoder(name)`.",
+        "",
+        "- **Input**: 64 x 64 px, (x / 255 - 0.5) / 0.5. **Embedding**: the trunk's pooled output, 128 dimensions, not "
+        "normalised, before any head of the training",
+        "- **Architectures**: vit, a vision transformer (patch 8, width 128, 3 blocks, 4 heads, mean of its tokens); conv, "
+        "a residual net (16, 32, 64, 128 channels, group normalisation, mean of its last map); both timm's",
+        f"- **Data**: {int(trained['steps'].max()) * int(zoo['batch'].max()):,} sticker scenes each, drawn afresh at every "
+        "step, in the training styles; the same scenes in the same order for all of a seed. No held-out noun pair, no "
+        "sticker of the held-out style",
+        "- **Views** (simclr, vicreg, barlow, byol, swav): crops of 40 to 100 % of the area, saturation, hue, contrast, "
+        "brightness, noise; no mirroring, which would swap left and right. The others see scenes as drawn",
+        f"- **Training**: AdamW, warm-up and linear decay, settings `{shared}`; "
+        f"{(zoo['seconds'] * zoo['threads']).sum() / 3600:.1f} core hours in all, on a machine shared with other work",
+        "- **Weights**: float16 safetensors, computed with in float32",
+        f"- **Versions**: {notes['versions']}",
+        "- **Use**: comparing measures. They know stickers and nothing else.",
+        "- **Licence**: BSD-3-Clause (weights); the stickers they were trained on: see STICKERS.md",
+        "",
+        "## What each is",
+        "",
+        described.to_markdown(),
+        "",
+        "## What was measured (all of it in measures.csv)",
+        "",
+        table[shown].astype(float).round(3).to_markdown(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="encoders (all of the zoo, and the pocket encoders)")
@@ -223,8 +272,11 @@ def main() -> None:
     sizes = QUICK if arguments.quick else FULL
     if arguments.inputs:
         sizes = Sizes(**{**asdict(sizes), "inputs": arguments.inputs})
-    names = arguments.names or [*zoo_table(arguments.folder).index, *POCKETS]
-    table = measure_zoo(names, arguments.out or arguments.folder / "measures.csv", arguments.folder, sizes)
+    names = arguments.names or [*zoo_table(arguments.folder).index, *shipped_pockets()]
+    out = arguments.out or arguments.folder / "measures.csv"
+    table = measure_zoo(names, out, arguments.folder, sizes)
+    if not arguments.out and set(zoo_table(arguments.folder).index) <= set(table.index):
+        (arguments.folder / "README.md").write_text(card(table, arguments.folder))
     shown = ["binding", "same/different", "shapes", "jacobian rank", "participation ratio", "recognition"]
     print(table[shown].astype(float).round(3).to_string())
 

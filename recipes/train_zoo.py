@@ -41,6 +41,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,7 +79,7 @@ OBJECTIVES = {
 }
 #: Objectives trained with a second seed too, in both architectures: what a seed alone changes.
 REPLICATED = ("supervised", "vicreg", "clip")
-STEPS = 800
+STEPS = 1200
 SETTINGS = {
     "batch": 128,
     "rate": 1e-3,
@@ -325,8 +326,8 @@ class MaskedTokens(Objective):
         tokens = utils.set_at_index(tokens, keep, seen)
         predicted = self.head(utils.get_at_index(self.decoder(tokens), masked))
         wanted = utils.get_at_index(utils.patchify(batch.pixels, PATCH), masked)
-        # each patch on a scale of its own, as in the paper: what varies inside it counts, not its grey
-        wanted = (wanted - wanted.mean(-1, keepdim=True)) / (wanted.var(-1, keepdim=True) + 1e-6).sqrt()
+        # pixels as they are: each patch on a scale of its own would make the background's noise count as much as
+        # the stickers
         return F.mse_loss(predicted, wanted)
 
 
@@ -539,6 +540,7 @@ def export(
     about = {
         "recipe": recipe_of(name, steps, settings),
         "seconds": str(round(seconds)),
+        "threads": str(torch.get_num_threads()),
         "parameters": str(sum(p.numel() for p in trunk.parameters())),
         "versions": f"torch {torch.__version__}, timm {timm.__version__}, open_clip {open_clip.__version__}",
     }
@@ -560,7 +562,7 @@ def write_index(out: Path) -> None:
     # again if another process exported meanwhile, so that the last to write has seen every file
     while listed != (listed := [name for name in plan() if (out / f"{name}.safetensors").is_file()]):
         records = [_record(name, out / f"{name}.safetensors") for name in listed]
-        partial = out / f"zoo.json.{hash(tuple(listed)) & 0xFFFF:x}.partial"
+        partial = out / f"zoo.json.{os.getpid()}.partial"
         partial.write_text(json.dumps(records, indent=1) + "\n")
         partial.replace(out / "zoo.json")
 
@@ -577,6 +579,7 @@ def _record(name: str, path: Path) -> dict:
         "steps": recipe["steps"],
         "batch": recipe["batch"],
         "seconds": int(about["seconds"]),
+        "threads": int(about["threads"]),
         "parameters": int(about["parameters"]),
         "preprocess": {
             "size": [CANVAS, CANVAS], "mean": [MEAN] * 3, "std": [STD] * 3, "interpolation": "bicubic",

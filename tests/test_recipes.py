@@ -47,9 +47,10 @@ def test_a_run_is_not_continued_with_other_settings(tmp_path):
         train_pocket.train("pocket", 2, tmp_path, SETTINGS, compiled=False)
 
 
-def test_an_export_loads(tmp_path):
-    model = train_pocket.train("pocket", 1, tmp_path / "run", SETTINGS, compiled=False)
-    train_pocket.export(model, "pocket", tmp_path / "out", tmp_path / "run")
+@pytest.mark.parametrize("family", train_pocket.FAMILIES)
+def test_an_export_loads(tmp_path, family):
+    model = train_pocket.train(family, 1, tmp_path / "run", SETTINGS, compiled=False)
+    train_pocket.export(model, family, tmp_path / "out", tmp_path / "run")
     encoder = load_encoder(f"local-dir:{tmp_path / 'out'}")
     features = encoder.encode_images(draw_scenes(random_scenes(2, 0)))
     assert features.patches.shape == (2, 64, 128)
@@ -86,20 +87,22 @@ def test_patches_are_left_out_until_the_last_steps():
     assert train_pocket.dropout(999, 1000, train_pocket.SETTINGS) == 0
 
 
-def test_shipped_card_belongs_to_the_shipped_weights():
-    folder = ROOT / "readout_utils" / "data" / "pocket"
+@pytest.mark.parametrize("family", train_pocket.FAMILIES)
+def test_shipped_card_belongs_to_the_shipped_weights(family):
+    folder = ROOT / "readout_utils" / "data" / family
     import json
 
     training = json.loads((folder / "training.json").read_text())
     assert training["settings"] == train_pocket.SETTINGS
     assert json.loads((folder / "open_clip_config.json").read_text())[
         "model_cfg"
-    ] == train_pocket.model_config("pocket")
+    ] == train_pocket.model_config(family)
     assert str(training["steps"]) in (folder / "curve.csv").read_text().splitlines()[-1]
     assert f"{training['steps']:,} steps" in (folder / "README.md").read_text()
 
 
-def test_shipped_measures_are_of_the_shipped_weights():
+@pytest.mark.parametrize("family", train_pocket.FAMILIES)
+def test_shipped_measures_are_of_the_shipped_weights(family):
     """A part of the measuring command, run again on the shipped weights, gives the shipped numbers."""
     import pandas as pd
     from measure_pocket import ITEMS, misses, recognition
@@ -108,8 +111,8 @@ def test_shipped_measures_are_of_the_shipped_weights():
     from readout_utils.evaluation import evaluate
     from readout_utils.readouts import Deployed, Displacement
 
-    table = pd.read_csv(ROOT / "readout_utils" / "data" / "pocket" / "measures.csv", index_col="measure")
-    encoder = load_encoder("pocket")
+    table = pd.read_csv(ROOT / "readout_utils" / "data" / family / "measures.csv", index_col="measure")
+    encoder = load_encoder(family)
     benchmark = load_benchmark("scenes/left-right/held-out-style", items=ITEMS)
     features = encoder.encode_images(benchmark.images)
     again = evaluate(encoder, benchmark, [Deployed(), Displacement("excess")], features=features)
@@ -120,7 +123,7 @@ def test_shipped_measures_are_of_the_shipped_weights():
     assert recognition(encoder, benchmark, features)[0] == pytest.approx(
         table.value["recognition, held-out style"], abs=0.002
     )
-    card = (ROOT / "readout_utils" / "data" / "pocket" / "README.md").read_text()
+    card = (ROOT / "readout_utils" / "data" / family / "README.md").read_text()
     for miss in misses(table):
         assert miss in card  # a target that is missed is said to be missed
 
