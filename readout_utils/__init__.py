@@ -2,7 +2,7 @@
 
 The modules, in the order in which the book needs them: ``captions``, ``scenes``, ``encoders``,
 ``alignment``, ``readouts``, ``symmetry``, ``deflation``, ``benchmarks``, ``evaluation``, ``geometry``,
-``jacobian``, ``binding``, ``hard_positives``, ``figures``.
+``jacobian``, ``binding``, ``zoo``, ``hard_positives``, ``figures``.
 """
 
 __version__ = "0.1.0"

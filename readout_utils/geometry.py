@@ -64,7 +64,7 @@ def participation_ratio(embeddings, corrected: bool = True) -> float:
         (tr C)^2 / n, which makes PR = (sum l)^2 / sum l^2 come out near 1 / (1/PR + 1/n): low by a share
         of about PR / n. The corrected ratio divides unbiased estimates of (tr C)^2 and tr C^2, for any
         distribution with fourth moments. With S the sample covariance, r_i the centred rows and
-        Q = sum |r_i|^4 / (n - 1), they are, up to one common factor (Himeno and Yamada 2014, "Estimations for
+        Q = ``sum ||r_i||^4 / (n - 1)``, they are, up to one common factor (Himeno and Yamada 2014, "Estimations for
         some functions of covariance matrix in high dimension under non-normality")::
 
             tr C^2    ~  (n - 1)(n - 2) tr S^2 + (tr S)^2 - n Q
@@ -142,7 +142,7 @@ def local_isotropy(embeddings, neighbours: int = NEIGHBOURS) -> float:
 
 
 def uniformity(embeddings, t: float = 2.0) -> float:
-    """log of the mean of exp(-t |x - y|^2) over pairs of rows of length 1; at most 0, low is uniform.
+    """Log of the mean of ``exp(-t ||x - y||^2)`` over pairs of rows of length 1; at most 0, low is uniform.
 
     Source: Wang and Isola 2020, "Understanding contrastive representation learning through alignment and
     uniformity on the hypersphere"; t = 2 is theirs. Rows are normalised first, and pairs are of different
@@ -159,7 +159,7 @@ def uniformity(embeddings, t: float = 2.0) -> float:
 
 
 def alignment(embeddings, augmented, power: float = 2.0) -> float:
-    """Mean of |x - x'|^power between each row and its partner, both normalised to length 1; low is aligned.
+    """Mean of ``||x - x'||^power`` between each row and its partner, both normalised to length 1; low is aligned.
 
     Source: Wang and Isola 2020; power = 2 is theirs, and gives a number in [0, 4].
 

@@ -340,7 +340,7 @@ def jacobian_effective_rank(
 
 
 def sensitivity(function: Function, x: Tensor, directions: Tensor) -> Tensor:
-    """Length |J d| of the embedding's answer to chosen input directions: (B, n) float64.
+    """Length ``||J d||`` of the embedding's answer to chosen input directions: (B, n) float64.
 
     Parameters
     ----------
@@ -450,7 +450,7 @@ def scene_sensitivity(
 ) -> Tensor:
     """How far the embedding goes for a change of the scene, per pixel change: (B,) float64.
 
-    The finite difference |f(x') - f(x)| / |x' - x|, where x and x' are a scene's pixels before and after.
+    The finite difference ``||f(x') - f(x)|| / ||x' - x||``, where x and x' are a scene's pixels before and after.
     It is at most the largest singular value of J on the way from x to x', and compares with singular values
     as :func:`sensitivity` of a unit direction does.
 

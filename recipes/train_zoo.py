@@ -17,7 +17,7 @@ of a single image see scenes as drawn: each is new, and there is nothing to augm
 
 Objectives, with the loss's source (z: a head's output, dropped after training; h: the embedding):
 
-supervised    binary cross-entropy of the nouns, linear on h
+supervised    cross-entropy of a softmax over nouns, shared among those present (Mahajan et al. 2018), linear on h
 simclr        lightly's NTXentLoss of z of two views (Chen et al. 2020)
 vicreg        lightly's VICRegLoss (Bardes et al. 2022)
 barlow        lightly's BarlowTwinsLoss (Zbontar et al. 2021)
@@ -211,8 +211,9 @@ class Supervised(Objective):
         self.head = nn.Linear(WIDTH, len(NOUNS))
 
     def forward(self, batch: Batch, done: float) -> Tensor:
-        logits = self.head(self.embed(batch.pixels))
-        return F.binary_cross_entropy_with_logits(logits, noun_targets(batch.scenes))
+        targets = noun_targets(batch.scenes)
+        # a softmax over nouns: an independent sigmoid each stays at the nouns' frequency for hundreds of steps
+        return F.cross_entropy(self.head(self.embed(batch.pixels)), targets / targets.sum(1, keepdim=True))
 
 
 class Siamese(Objective):
@@ -546,6 +547,7 @@ def export(
     }
     partial = out / f"{name}.partial"
     save_file(weights, partial, metadata=about)
+    partial.chmod(0o644)  # safetensors makes files that only their owner can read
     partial.replace(out / f"{name}.safetensors")
     write_index(out)
 
@@ -629,6 +631,8 @@ def train_zoo(names: list[str], steps: int, runs: Path, out: Path, settings: dic
                 trunk, seconds = train(name, steps, runs / name, settings)
                 export(trunk, name, steps, seconds, out, settings)
                 print(f"{name}: exported", flush=True)
+    if any(out.glob("*.safetensors")):
+        write_index(out)  # also of what an interruption kept out of it
 
 
 def step_seconds(name: str, count: int, settings: dict = SETTINGS) -> float:
