@@ -612,6 +612,8 @@ def _origins() -> dict[str, Origin]:
 
 
 #: Benchmarks read from files: name -> where these come from and what was published.
+#:
+#: :meta hide-value:
 ORIGINS: dict[str, Origin] = _origins()
 
 
