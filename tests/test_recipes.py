@@ -212,3 +212,17 @@ def test_a_fine_tune_is_kept_and_exported(tmp_path, pocket, monkeypatch):
     one, two = (e.encode_images(pictures).pooled for e in (encoder, loaded))
     torch.testing.assert_close(one, two, atol=5e-3, rtol=0)  # half precision on disk
     assert (tmp_path / "out" / "open_clip_model.safetensors").stat().st_size < 2.7e6
+
+
+def test_shipped_text_only_table_is_what_the_kit_measures(shared):
+    import pandas as pd
+
+    from readout_utils.benchmarks import load_benchmark
+    from readout_utils.evaluation import summarise, text_only
+
+    shipped = pd.read_csv(ROOT / "readout_utils" / "data" / "text_only.csv", index_col="benchmark")
+    for name, folder in (("vsr/horizontal", "vsr"), ("valse/relations", "valse")):
+        row = summarise(text_only(load_benchmark(name, root=shared / "benchmarks" / folder))).iloc[0]
+        assert row.n == shipped.n[name]
+        # solvers differ in the last digits from machine to machine
+        assert row.accuracy == pytest.approx(shipped.accuracy[name], abs=0.01)
