@@ -262,8 +262,8 @@ def _fingerprint(encoder, weights, benchmark: Items, readouts, partners, feature
     )
     digest.update(_pictures_hash(benchmark.images).encode())
     for members, part in features or []:
-        for array in (members, part.pooled.numpy(), part.patches.numpy()):
-            digest.update(np.ascontiguousarray(array))
+        for array in (members, part.pooled, part.patches, part.halves):
+            digest.update(b"none" if array is None else np.ascontiguousarray(array))
     for readout in readouts:
         try:
             digest.update(
@@ -524,8 +524,8 @@ def summarise(
     ``accuracy, low, high, null, null_low, null_high, gain, gain_low, gain_high``
         micro averages over items, see :func:`readout_utils.deflation.grounded_gain`.
     ``auroc``
-        of the right caption's margin on its own image against the null margins of all items. The seed of this book
-        reports an "AUROC under the derangement null" without a formula: this is our reading of it.
+        of the right caption's margin on its own image against the null margins of all items. Li et al. 2026
+        are reported with an "AUROC under the derangement null" without a formula: this is our reading of it.
     ``selective``
         accuracy among the most confident 30 % of the items (``selected``), see :func:`risk_coverage`.
     ``macro, macro_gain``

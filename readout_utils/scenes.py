@@ -361,6 +361,17 @@ QUESTIONS = {
 }
 
 
+def _allowed_pairs(pairs: str | np.ndarray) -> np.ndarray:
+    """Noun pairs (W, W) by the name of a choice; an array is its own choice."""
+    if isinstance(pairs, np.ndarray):
+        return pairs
+    held = held_out_pairs()
+    allowed = {"held-out": held, "training": ~held, "all": np.ones_like(held)}.get(pairs)
+    if allowed is None:
+        raise ValueError(f"pairs is 'training', 'held-out' or 'all', not {pairs!r}.")
+    return allowed
+
+
 def question_scenes(
     axis: str,
     n: int,
@@ -392,13 +403,7 @@ def question_scenes(
     _check_sampling(n, sizes)
     if n % 2:
         raise ValueError(f"Balanced scenes come in twos; {n} is odd.")
-    held = held_out_pairs()
-    if isinstance(pairs, np.ndarray):
-        allowed = pairs
-    else:
-        allowed = {"held-out": held, "training": ~held, "all": np.ones_like(held)}.get(pairs)
-    if allowed is None:
-        raise ValueError(f"pairs is 'training', 'held-out' or 'all', not {pairs!r}.")
+    allowed = _allowed_pairs(pairs)
     rng = np.random.default_rng(seed)
     choices = np.argwhere(np.triu(allowed, 1))
     if not len(choices):
@@ -444,8 +449,7 @@ def prior_scenes(
         raise ValueError(f"usual is a share of the scenes, between 0 and 1, not {usual}.")
     high, low = (np.isin(_NAMES, names) for names in (HIGH, LOW))
     allowed = np.outer(high, low) | np.outer(low, high)
-    if pairs != "all":
-        allowed &= held_out_pairs() if pairs == "held-out" else ~held_out_pairs()
+    allowed &= _allowed_pairs(pairs)
     both = question_scenes("above-below", 2 * n, seed, styles=styles, pairs=allowed)
     first_is_high = high[both.noun[::2, 0]]  # in the first scene of two, column 0 is above
     as_usual = np.zeros(n, dtype=bool)
@@ -540,10 +544,7 @@ def described_scenes(
 
 def _shared_pairs(blocks: int, pairs: str, rng: np.random.Generator) -> np.ndarray:
     """Nouns (blocks, 4, 2): an allowed pair twice, then twice another that has a noun in common with it."""
-    held = held_out_pairs()
-    allowed = {"held-out": held, "training": ~held, "all": np.ones_like(held)}.get(pairs)
-    if allowed is None:
-        raise ValueError(f"pairs is 'training', 'held-out' or 'all', not {pairs!r}.")
+    allowed = _allowed_pairs(pairs)
     choices = np.argwhere(np.triu(allowed, 1))
     rounds = [rng.permutation(choices) for _ in range(-(-blocks // len(choices)))]
     first = np.concatenate(rounds)[:blocks]  # every pair once before any comes twice

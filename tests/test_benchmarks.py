@@ -855,3 +855,11 @@ def test_from_the_original_files_to_the_table(tmp_path, pocket):
     table = evaluate(pocket, benchmark, readouts)
     pd.testing.assert_frame_equal(table, evaluate(pocket, in_memory, readouts))
     assert table["accuracy"].iloc[1] > 0.7  # the displacement readout sees what the files say
+
+
+def test_adr_covers_of_horizontal_vsr_what_was_published(shared):
+    """1,201 of 1,224 statements have a subject and an object among their content words (Li et al. 2026)."""
+    benchmark = load_benchmark("vsr/horizontal", root=shared / "benchmarks" / "vsr")
+    captions = [caption for (caption,) in benchmark.captions]
+    assert Displacement(words="content").covers(captions).sum() == 1201
+    assert Displacement(words="phrases").covers(captions).sum() == 1224
