@@ -363,8 +363,7 @@ def _block_captions(
             caption = relate(names[0], QUESTIONS[axis][int(ahead[scene] != first)], names[1])
         else:
             if negative == "attribute bound to the wrong noun":
-                small, big = (("small", "big"), ("little", "large"))[turn // 2 % 2]
-                sizes = (big if size >= BIG else small for size in block.size[scene, order])
+                sizes = ("big" if size >= BIG else "small" for size in block.size[scene, order])
                 names = [f"{size} {noun}" for size, noun in zip(sizes, names, strict=True)]
             caption = " and ".join(map(article, names))
         made = [v for v in variants(caption, replacement) if set(v.text.split()) <= _vocabulary()]

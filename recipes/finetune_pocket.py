@@ -1,14 +1,17 @@
 """Fine-tune the pocket encoder three ways: on captions, with hard negatives, with hard negatives and positives.
 
-    python recipes/finetune_pocket.py train                # all runs, resumable run by run
+    python recipes/finetune_pocket.py train                # all runs; those that are finished are kept
     python recipes/finetune_pocket.py measure              # the table of all runs: data/hard_positives.csv
     python recipes/finetune_pocket.py export               # one of each kind into the package
 
-All runs start from the same encoder and see the same scenes, the same captions and as many steps. The loss is NegCLIP's
-(Yuksekgonul et al. 2023): every image is matched against all captions *and* all hard negatives of the batch, every
-caption against all images. The optimizers are those of the training. With positives, a share of the captions gives its place to a hard positive of it: one
-half is the published mixing, in which originals, negatives and positives are equally many (Kamath et al. 2024).
-Nothing in the captions or their edits is chosen by what a score makes of them.
+On two cores, start the training twice with ``--threads 1``: a run that another process has in hand is left to it.
+
+All runs start from the same encoder and see the same scenes, the same captions and as many steps. The loss is
+NegCLIP's (Yuksekgonul et al. 2023): every image is matched against all captions *and* all hard negatives of the batch,
+every caption against all images. The optimizers are those of the training, at about a quarter of its rates. With
+positives, a share of the captions gives its place to a hard positive: one half makes originals and positives equally
+many, as they are in the published training set (Kamath et al. 2024). Steps and rates were chosen in short runs with
+hard negatives, by the loss and by how often a caption beat its own negative in training.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import argparse
 import hashlib
 import json
 import time
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +29,15 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from train_pocket import make_optimizers, rate
+from train_zoo import claimed
 
 from readout_utils.benchmarks import load_benchmark
-from readout_utils.captions import SYNONYMS, article, relate, variants
+from readout_utils.captions import article, relate, variants
 from readout_utils.encoders import DualEncoder, load_encoder
 from readout_utils.evaluation import evaluate, score_items
 from readout_utils.hard_positives import summarise
 from readout_utils.readouts import Deployed, DirectionOf, Displacement
-from readout_utils.scenes import BIG, NOUNS, QUESTIONS, draw_scenes, random_scenes, vocabulary
+from readout_utils.scenes import BIG, NOUNS, QUESTIONS, Scenes, described_scenes, draw_scenes, vocabulary
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "readout_utils" / "data"
@@ -47,7 +52,7 @@ KINDS = {
 SHARES = {"pocket-positives-25": (True, 0.25), "pocket-positives-75": (True, 0.75)}
 SEEDS = (1, 2, 3)
 SETTINGS = {
-    "steps": 400,
+    "steps": 600,
     "batch": 128,
     "muon_rate": 0.005,
     "adamw_rate": 3e-4,
@@ -56,12 +61,18 @@ SETTINGS = {
     "logit_scale": 100.0,
 }
 
+#: Pictures have one big and one small sticker: two of a size are false of all of them, and no picture is needed to
+#: tell such a caption from a true one.
+GIVEN_AWAY = "attribute replaced by its opposite"
 _NAMES = tuple(NOUNS)
 _WORDS = frozenset(vocabulary())
 
 
 def describe(scenes, index: int, rng: np.random.Generator) -> str:
-    """A true caption of a two-sticker scene: a relation, a conjunction with sizes, or a bare conjunction."""
+    """A true caption of a two-sticker scene: a relation, a conjunction with sizes, or a bare conjunction.
+
+    In one wording each ("to the left of", "big"): other wordings are what hard positives bring.
+    """
     order = rng.permutation(2)
     names = [_NAMES[scenes.noun[index, k]] for k in order]
     across, down = (int(v[index, order[0]]) - int(v[index, order[1]]) for v in (scenes.x, scenes.y))
@@ -71,19 +82,16 @@ def describe(scenes, index: int, rng: np.random.Generator) -> str:
         if abs(apart) >= 10
     ]
     if phrases and rng.random() < 0.5:
-        phrase = phrases[rng.integers(len(phrases))]
-        said = [phrase, *(other for other in SYNONYMS[phrase] if set(other.split()) <= _WORDS)]
-        return relate(names[0], said[rng.integers(len(said))], names[1])
-    big = scenes.size[index, order] >= BIG
-    if big[0] != big[1]:
-        large, little = (("big", "small"), ("large", "little"))[rng.integers(2)]
-        names = [f"{large if b else little} {name}" for b, name in zip(big, names, strict=True)]
+        return relate(names[0], phrases[rng.integers(len(phrases))], names[1])
+    if rng.random() < 0.8:
+        big = scenes.size[index, order] >= BIG
+        names = [f"{'big' if b else 'small'} {name}" for b, name in zip(big, names, strict=True)]
     return " and ".join(map(article, names))
 
 
 def edits(caption: str, absent: list[str], rng: np.random.Generator) -> tuple[str, str]:
     """A hard positive and a hard negative of a caption, each of a kind drawn evenly among those that apply."""
-    made = [v for v in variants(caption, absent[0]) if set(v.text.split()) <= _WORDS]
+    made = [v for v in variants(caption, absent[0]) if v.kind != GIVEN_AWAY and set(v.text.split()) <= _WORDS]
 
     def one(positive: bool) -> str:
         kinds = sorted({v.kind for v in made if v.positive == positive})
@@ -94,10 +102,22 @@ def edits(caption: str, absent: list[str], rng: np.random.Generator) -> tuple[st
     return one(True), one(False)
 
 
+def one_of_each_block(n: int, rng: np.random.Generator) -> Scenes:
+    """n scenes of a big and a small sticker, apart along either axis, without the others of their blocks."""
+    axes, seed = tuple(QUESTIONS), int(rng.integers(2**31))
+    counts = [n - n // 2, n // 2]
+    parts = [
+        described_scenes(axis, 4 * count, [seed, k])[4 * np.arange(count) + rng.integers(4, size=count)]
+        for k, (axis, count) in enumerate(zip(axes, counts, strict=True))
+    ]
+    return Scenes(**{f: np.concatenate([getattr(part, f) for part in parts]) for f in vars(parts[0])})
+
+
+@lru_cache(maxsize=SETTINGS["steps"])  # the runs of a seed come one after the other, and share them
 def batch(step: int, seed: int, size: int) -> tuple[np.ndarray, list[tuple[str, str, str]]]:
     """Pictures and (caption, hard positive, hard negative) of one step: a function of seed and step alone."""
     rng = np.random.default_rng([seed, step])
-    scenes = random_scenes(size, seed=int(rng.integers(2**31)), stickers=(2,))
+    scenes = one_of_each_block(size, rng)
     rows = []
     for index in range(size):
         caption = describe(scenes, index, rng)
@@ -227,22 +247,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("action", choices=("train", "measure", "export"))
     parser.add_argument("--runs", type=Path, default=ROOT / "build" / "finetunes", help="folder of all runs")
+    parser.add_argument("--threads", type=int, help="torch's threads (all cores)")
     arguments = parser.parse_args()
-    if arguments.action == "export":
-        for kind in KINDS:
-            export(kind, runs(arguments.runs)[kind, SEEDS[0]], DATA / kind)
-        return
-    rows = (
-        [measure(load_encoder(START)).assign(encoder=START, seed=0)] if arguments.action == "measure" else []
-    )
-    for (kind, seed), run in runs(arguments.runs).items():
-        encoder = train(kind, seed, run)
-        if arguments.action == "measure":
-            rows.append(measure(encoder).assign(encoder=kind, seed=seed))
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    if arguments.action == "train":
+        for (kind, seed), run in runs(arguments.runs).items():
+            with claimed(run) as mine:
+                if mine:
+                    train(kind, seed, run)
+    elif arguments.action == "measure":
+        rows = [measure(load_encoder(START)).assign(encoder=START, seed=0)]
+        for (kind, seed), run in runs(arguments.runs).items():
+            rows.append(measure(train(kind, seed, run)).assign(encoder=kind, seed=seed))
             print("measured", kind, seed, flush=True)
-    if rows:
         table = pd.concat(rows, ignore_index=True).set_index(["encoder", "seed", "readout", "group"])
         table.to_csv(DATA / "hard_positives.csv", float_format="%.5f")
+    else:
+        for kind in KINDS:
+            export(kind, runs(arguments.runs)[kind, SEEDS[0]], DATA / kind)
 
 
 if __name__ == "__main__":

@@ -467,13 +467,30 @@ def train(name: str, steps: int, run: Path, settings: dict = SETTINGS) -> tuple[
 
     Raises
     ------
-    SystemExit : a checkpoint of other settings or steps, a loss that is not finite, lightly missing.
+    SystemExit : as :func:`fit`; lightly missing.
     """
     objective, architecture, seed = plan()[name]
-    recipe = recipe_of(name, steps, settings)
     model = make_objective(objective, architecture, seed, settings).train()
     if objective == "untrained":
         return model.trunk, 0.0
+
+    def loss(step: int) -> Tensor:
+        return model(batch(step, seed, settings), step / steps)
+
+    return model.trunk, fit(name, model, loss, seed, steps, run, recipe_of(name, steps, settings), settings)
+
+
+def fit(
+    name: str, model: nn.Module, loss_of, seed: int, steps: int, run: Path, recipe: str, settings: dict
+) -> float:
+    """Minimise ``loss_of(step)`` over ``steps``, from the last checkpoint in ``run``; the seconds it took.
+
+    ``recipe`` is what the run is, as one text: it is kept with every checkpoint.
+
+    Raises
+    ------
+    SystemExit : a checkpoint of another recipe, a loss that is not finite.
+    """
     optimizer = make_optimizer(model, settings)
     run.mkdir(parents=True, exist_ok=True)
     checkpoint, log, start, seconds = run / "checkpoint.pt", run / "curve.csv", 0, 0.0
@@ -497,7 +514,7 @@ def train(name: str, steps: int, run: Path, settings: dict = SETTINGS) -> tuple[
         for group in optimizer.param_groups:
             group["lr"] = rate(step, steps, settings)
         torch.manual_seed(seed * 1_000_003 + step)  # views and masks: the same after a resume
-        loss = model(batch(step, seed, settings), step / steps)
+        loss = loss_of(step)
         if not torch.isfinite(loss):
             raise SystemExit(f"{name}: the loss is {loss.item()} at step {step}; lower the rate.")
         optimizer.zero_grad(set_to_none=True)
@@ -525,7 +542,7 @@ def train(name: str, steps: int, run: Path, settings: dict = SETTINGS) -> tuple[
                 partial,
             )
             partial.replace(checkpoint)  # an interruption never leaves half a checkpoint
-    return model.trunk, time.time() - began
+    return time.time() - began
 
 
 # --- export ---------------------------------------------------------------------------------------

@@ -522,7 +522,7 @@ def test_captions_vary(items):
     for phrase in ("to the left of", "on the left of", "on the left side of", "over", "under", "below"):
         assert f" {phrase} " in texts
     originals = [row[0] for row in items.captions]
-    assert {"big", "large"} <= set(" ".join(originals).split())
+    assert {"big", "small"} <= set(" ".join(originals).split())
     # the bigger, and the one ahead, is named first as often as the other
     bigger, ahead = [], []
     for row, caption in enumerate(originals):

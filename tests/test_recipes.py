@@ -226,3 +226,85 @@ def test_shipped_text_only_table_is_what_the_kit_measures(shared):
         assert row.n == shipped.n[name]
         # solvers differ in the last digits from machine to machine
         assert row.accuracy == pytest.approx(shipped.accuracy[name], abs=0.01)
+
+
+import train_local  # noqa: E402
+
+LOCAL = {
+    **train_local.SETTINGS, "batch": 12, "steps": 2, "warmup": 1, "scenes": 4, "directions": 3, "rank_scenes": 2,
+}  # fmt: skip
+
+
+class Linear(torch.nn.Module):
+    """A linear map of pixels in place of an encoder."""
+
+    def __init__(self, matrix):
+        super().__init__()
+        self.matrix = matrix
+
+    def embed(self, pixels):
+        return pixels.flatten(1).to(self.matrix) @ self.matrix
+
+
+@pytest.mark.parametrize("term", train_local.TERMS)
+def test_every_local_term_trains_from_the_same_start(tmp_path, term):
+    from readout_utils.zoo import VisionEncoder
+
+    trunk = train_local.train(term, 1, tmp_path / term, LOCAL)
+    fresh = train_local.make_objective("clip", "vit", 1, LOCAL).trunk
+    again = train_local.train(term, 1, tmp_path / term, LOCAL)  # from the last checkpoint
+    for one, two in zip(trunk.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, two)
+    assert any(
+        not torch.equal(one, two) for one, two in zip(trunk.parameters(), fresh.parameters(), strict=True)
+    )
+    assert VisionEncoder(trunk, name=term).embed(draw_scenes(random_scenes(3, 0))).shape == (3, 128)
+    with pytest.raises(SystemExit, match="other settings"):
+        train_local.train(term, 1, tmp_path / term, {**LOCAL, "weight": 9.0})
+    with pytest.raises(SystemExit, match="Unknown term"):
+        train_local.train("spin", 1, tmp_path / "spin", LOCAL)
+
+
+def test_the_ratio_term_is_a_hinge_on_the_squared_sensitivities_of_a_linear_map():
+    torch.manual_seed(0)
+    model = Linear(torch.randn(64 * 64 * 3, 7, dtype=torch.float64))
+    scenes = train_local.crowded(random_scenes(40, 3), 6)
+    x, swapped, other = (
+        train_local.to_pixels(s).flatten(1).double()
+        for s in (scenes, train_local.change_scenes(scenes, "swap", 0), train_local.disturb(scenes, 0))
+    )
+    m = model.matrix
+    rates = [(((y - x) @ m) ** 2).sum(1) / ((y - x) ** 2).sum(1) for y in (swapped, other)]
+    gap = (rates[0] / rates[1]).log()
+    for target in (0.5, 4.0, 50.0):
+        expected = (np.log(target) - gap).clamp(min=0).mean()
+        got = train_local.ratio_term(model, scenes, 0, "swap", {**LOCAL, "target": target})
+        assert float(got) == pytest.approx(float(expected), rel=1e-3, abs=1e-6)
+    # what the term does not ask for, it does not hear: twice the map, the same ratio
+    twice = Linear(2 * m)
+    one, two = (train_local.ratio_term(e, scenes, 0, "swap", LOCAL) for e in (model, twice))
+    assert float(one) == pytest.approx(float(two), rel=1e-6)
+
+
+def test_the_rank_term_is_nothing_for_a_map_that_treats_all_directions_alike():
+    scenes = random_scenes(3, 0, stickers=(2,))
+    identity = Linear(torch.eye(64 * 64 * 3, dtype=torch.float64))
+    assert float(train_local.rank_term(identity, scenes, 0, LOCAL)) == pytest.approx(0, abs=1e-4)
+    torch.manual_seed(0)
+    flat = Linear(torch.randn(64 * 64 * 3, 1, dtype=torch.float64) @ torch.ones(1, 5, dtype=torch.float64))
+    assert float(train_local.rank_term(flat, scenes, 0, LOCAL)) == pytest.approx(
+        np.log(LOCAL["directions"]), abs=1e-3
+    )
+
+
+def test_a_nuisance_leaves_stickers_where_and_what_they_are():
+    scenes = random_scenes(12, 1, stickers=(2,))
+    changed = train_local.disturb(scenes, 0)
+    for field in ("noun", "x", "y", "size", "mirrored"):
+        assert np.array_equal(getattr(changed, field), getattr(scenes, field))
+    differs = [
+        (getattr(changed, f) != getattr(scenes, f)).reshape(12, -1).any(1)
+        for f in ("noise", "corners", "style")
+    ]
+    assert np.array_equal(np.array(differs).argmax(0), np.arange(12) % 3)
+    assert np.array_equal(np.array(differs).sum(0), np.ones(12))

@@ -1,0 +1,246 @@
+"""Train one objective with and without a term on the local input-output map, at equal steps and scenes.
+
+    python recipes/train_local.py train              # all runs; resumes what was interrupted
+    python recipes/train_local.py measure            # binding, geometry, Jacobians, recognition: data/local_term.csv
+    python recipes/train_local.py export             # the baseline and the main term, first seed, into the package
+    python recipes/train_local.py train --only swap  # one term
+
+On two cores, start the training twice with ``--threads 1``. The objective is the zoo's (train_zoo.py), as are data,
+optimizer and start; runs of one seed see the same scenes. Terms, with d the pixels' way from a scene x to another x':
+
+none        the baseline
+longer      the baseline for as many more steps as the main term takes more time
+swap        swap sensitivity over nuisance sensitivity: how far the embedding goes for a small step towards the scene with
+            the places of two stickers exchanged, against a step towards other noise, background or drawing style
+swap-only   ablation: swap sensitivity over the embeddings' spread
+quiet-only  ablation: nuisance sensitivity under the embeddings' spread
+random      control: as swap, with steps of white noise in place of swaps
+rank        the effective rank of the answers to random directions itself
+data        control: no term; half of the batch's scenes are the other half with two stickers exchanged
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from measure_zoo import Sizes, measure
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from train_zoo import (
+    MEAN,
+    STD,
+    Batch,
+    Objective,
+    batch,
+    claimed,
+    fit,
+    make_objective,
+)  # fmt: skip
+from train_zoo import (
+    SETTINGS as ZOO,
+)
+
+from readout_utils.jacobian import change_scenes, effective_rank
+from readout_utils.scenes import Scenes, draw_scenes
+from readout_utils.zoo import VisionEncoder
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "readout_utils" / "data"
+OUT = DATA / "local_term"
+TERMS = ("none", "longer", "swap", "swap-only", "quiet-only", "random", "rank", "data")
+SHIPPED = ("none", "swap")
+SEEDS = (1, 2, 3)
+SETTINGS = {
+    **ZOO,
+    "objective": "clip",
+    "architecture": "vit",
+    "steps": 500,
+    "longer": 1.6,
+    "weight": 0.5,
+    "target": 4.0,  # of the ratio of squared sensitivities; a term is silent beyond it
+    "step": 0.25,  # share of the way towards the changed scene
+    "scenes": 32,  # of a batch, with two stickers or more
+    "directions": 16,
+    "rank_scenes": 8,
+    "rank_step": 3.0,  # length of a random direction, in units of a pixel's value
+}
+NUISANCES = ("noise", "background", "style")
+FULL = Sizes(scenes=1000, inputs=48, controls=24, probe=2000)
+
+
+# --- terms ----------------------------------------------------------------------------------------
+
+
+def to_pixels(scenes: Scenes) -> Tensor:
+    """(B, 3, 64, 64) in [-1, 1], as the objectives take them."""
+    pixels = torch.from_numpy(draw_scenes(scenes)).permute(0, 3, 1, 2).float() / 255
+    return (pixels - MEAN) / STD
+
+
+def crowded(scenes: Scenes, most: int) -> Scenes:
+    """The first ``most`` scenes with two stickers or more."""
+    return scenes[np.flatnonzero((scenes.noun >= 0).sum(1) >= 2)[:most]]
+
+
+def disturb(scenes: Scenes, seed: int) -> Scenes:
+    """Every scene with other noise, another background or another drawing style, in turn; all else the same."""
+    changed = [change_scenes(scenes, change, seed) for change in NUISANCES]
+    turn = np.arange(len(scenes)) % len(NUISANCES)
+    fields = {}
+    for name in vars(scenes):
+        values = np.stack([getattr(one, name) for one in changed])
+        fields[name] = values[turn, np.arange(len(scenes))]
+    return Scenes(**fields)
+
+
+def squared_rate(moved: Tensor, embedding: Tensor, way: Tensor) -> Tensor:
+    """``||f(x + d) - f(x)||^2 / ||d||^2`` of every row, for embeddings (B, D) and ways d (B, ...)."""
+    return ((moved - embedding) ** 2).sum(1) / (way.flatten(1) ** 2).sum(1)
+
+
+def ratio_term(model: Objective, scenes: Scenes, seed: int, term: str, settings: dict) -> Tensor:
+    """How far the log of a ratio of squared sensitivities stays behind its target: mean over scenes, at least 0."""
+    x = to_pixels(scenes)
+    swap = settings["step"] * (to_pixels(change_scenes(scenes, "swap", seed)) - x)
+    nuisance = settings["step"] * (to_pixels(disturb(scenes, seed)) - x)
+    if term == "random":  # as long as the swap's, in no direction of a scene
+        noise = torch.randn_like(x)
+        swap = noise * (swap.flatten(1).norm(dim=1) / noise.flatten(1).norm(dim=1))[:, None, None, None]
+    here, towards, aside = model.embed(torch.cat([x, x + swap, x + nuisance])).chunk(3)
+    # what a step would move if the cloud of embeddings were crossed at the pace at which pictures are
+    pace = here.var(0).sum() / x.flatten(1).var(0).sum()
+    above = torch.log(squared_rate(towards, here, swap) + 1e-12)
+    below = torch.log(squared_rate(aside, here, nuisance) + 1e-12)
+    if term == "swap-only":
+        below = torch.log(pace + 1e-12)
+    elif term == "quiet-only":
+        above = torch.log(pace + 1e-12)
+    return torch.relu(np.log(settings["target"]) - (above - below)).mean()
+
+
+def rank_term(model: Objective, scenes: Scenes, seed: int, settings: dict) -> Tensor:
+    """Log of how many times more directions there are than the answers to them have effective rank: at least 0."""
+    x, m = to_pixels(scenes[: settings["rank_scenes"]]), settings["directions"]
+    ways = torch.linalg.qr(torch.randn(x[0].numel(), m)).Q.T.reshape(m, *x.shape[1:])
+    moved = model.embed((x[:, None] + settings["rank_step"] * ways).flatten(0, 1))
+    answers = moved.view(len(x), m, -1) - model.embed(x)[:, None]
+    return -torch.log(effective_rank(torch.linalg.svdvals(answers)) / m).mean().float()
+
+
+def make_loss(model: Objective, term: str, seed: int, steps: int, settings: dict) -> Callable[[int], Tensor]:
+    """Objective and term of a step.
+
+    Raises
+    ------
+    SystemExit : an unknown term.
+    """
+    if term not in TERMS:
+        raise SystemExit(f"Unknown term {term!r}; there are {', '.join(TERMS)}.")
+
+    def loss(step: int) -> Tensor:
+        part = batch(step, seed, settings)
+        if term == "data":
+            scenes = crowded(part.scenes, settings["batch"] // 2)
+            swapped = change_scenes(scenes, "swap", step)
+            both = Scenes(
+                **{f: np.concatenate([getattr(scenes, f), getattr(swapped, f)]) for f in vars(scenes)}
+            )
+            return model(Batch(both, to_pixels(both), part.seed), step / steps)
+        total = model(part, step / steps)
+        if term in ("none", "longer"):
+            return total
+        scenes = crowded(part.scenes, settings["scenes"])
+        extra = (
+            rank_term(model, scenes, step, settings)
+            if term == "rank"
+            else ratio_term(model, scenes, step, term, settings)
+        )
+        return total + settings["weight"] * extra
+
+    return loss
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def train(term: str, seed: int, run: Path, settings: dict = SETTINGS) -> nn.Module:
+    """The trunk of one run, trained from its last checkpoint if there is one.
+
+    Raises
+    ------
+    SystemExit : as ``train_zoo.fit``; an unknown term.
+    """
+    steps = round(settings["steps"] * (settings["longer"] if term == "longer" else 1))
+    model = make_objective(settings["objective"], settings["architecture"], seed, settings).train()
+    loss = make_loss(model, term, seed, steps, settings)
+    recipe = json.dumps({"term": term, "seed": seed, **settings})
+    fit(f"{term} seed {seed}", model, loss, seed, steps, run, recipe, settings)
+    return model.trunk
+
+
+def runs(root: Path) -> dict[tuple[str, int], Path]:
+    """Folder of every run, by term and seed."""
+    return {(term, seed): root / f"{term}-{seed}" for seed in SEEDS for term in TERMS}
+
+
+def measure_runs(root: Path, out: Path, sizes: Sizes = FULL) -> None:
+    """Measure every run and write the table after each; rows of finished runs are kept."""
+    settings = json.dumps({**SETTINGS, **asdict(sizes)})
+    rows = pd.read_csv(out, keep_default_na=False).to_dict("records") if out.is_file() else []
+    rows = [row for row in rows if row["settings"] == settings]
+    done = {(row["term"], row["seed"]) for row in rows}
+    for (term, seed), run in runs(root).items():
+        if (term, seed) in done:
+            continue
+        encoder = VisionEncoder(train(term, seed, run), name=f"{term}-{seed}")
+        seconds = int((run / "curve.csv").read_text().splitlines()[-1].split(",")[2])
+        rows.append(
+            {"term": term, "seed": seed, "seconds": seconds, **measure(encoder, sizes), "settings": settings}
+        )
+        pd.DataFrame(rows).to_csv(out, index=False, float_format="%.6g")
+        print("measured", term, seed, flush=True)
+
+
+def export(root: Path, out: Path) -> None:
+    """Write the shipped runs' trunks, float16."""
+    out.mkdir(parents=True, exist_ok=True)
+    for term in SHIPPED:
+        trunk = train(term, SEEDS[0], runs(root)[term, SEEDS[0]])
+        path = out / f"{term}.safetensors"
+        save_file(
+            {key: value.detach().half().contiguous() for key, value in trunk.state_dict().items()}, path
+        )
+        path.chmod(0o644)
+        print(f"wrote {path}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("action", choices=("train", "measure", "export"))
+    parser.add_argument("--only", nargs="+", choices=TERMS, default=TERMS, help="some of the terms")
+    parser.add_argument("--runs", type=Path, default=ROOT / "build" / "local", help="folder of all runs")
+    parser.add_argument("--threads", type=int, help="torch's threads (all cores)")
+    arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    if arguments.action == "train":
+        for (term, seed), run in runs(arguments.runs).items():
+            if term in arguments.only:
+                with claimed(run) as mine:
+                    if mine:
+                        train(term, seed, run)
+    elif arguments.action == "measure":
+        measure_runs(arguments.runs, DATA / "local_term.csv")
+    else:
+        export(arguments.runs, OUT)
+
+
+if __name__ == "__main__":
+    main()
