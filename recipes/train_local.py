@@ -64,7 +64,7 @@ SETTINGS = {
     "steps": 500,
     "longer": 1.6,
     "weight": 0.5,
-    "target": 4.0,  # of the ratio of squared sensitivities; a term is silent beyond it
+    "target": 100.0,  # of the ratio of squared sensitivities; a term is silent beyond it
     "step": 0.25,  # share of the way towards the changed scene
     "scenes": 32,  # of a batch, with two stickers or more
     "directions": 16,
