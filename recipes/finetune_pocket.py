@@ -2,7 +2,7 @@
 
     python recipes/finetune_pocket.py train                # all runs; those that are finished are kept
     python recipes/finetune_pocket.py measure              # the table of all runs: data/hard_positives.csv
-    python recipes/finetune_pocket.py export               # one of each kind into the package
+    python recipes/finetune_pocket.py export               # one of each kind into the package, with a card
 
 On two cores, start the training twice with ``--threads 1``: a run that another process has in hand is left to it.
 
@@ -36,7 +36,7 @@ from readout_utils.captions import article, relate, variants
 from readout_utils.encoders import DualEncoder, load_encoder
 from readout_utils.evaluation import evaluate, score_items
 from readout_utils.hard_positives import summarise
-from readout_utils.readouts import Deployed, DirectionOf, Displacement
+from readout_utils.readouts import Deployed, DirectionOf, Displacement, HalfCrop
 from readout_utils.scenes import BIG, NOUNS, QUESTIONS, Scenes, described_scenes, draw_scenes, vocabulary
 
 ROOT = Path(__file__).parents[1]
@@ -136,7 +136,7 @@ def contrastive_loss(image, text, negative, scale: float) -> torch.Tensor:
 
 def train(kind: str, seed: int, run: Path, settings: dict = SETTINGS) -> DualEncoder:
     """One fine-tune, or what an earlier call left in ``run``."""
-    encoder = load_encoder(START)
+    encoder = load_encoder(START, halves=True)
     model, weights = encoder.model, run / "open_clip_model.safetensors"
     recipe = {"kind": kind, "seed": seed, "start": START, **settings}
     if weights.is_file():
@@ -202,6 +202,7 @@ def measure(encoder: DualEncoder, items: int = 1440) -> pd.DataFrame:
     for readout, part in (
         (Deployed(), hard),
         (DirectionOf(Deployed()), relations),
+        (HalfCrop(), relations),
         (Displacement(), relations),
     ):
         seen = features if part is hard else encoder.encode_images(part.images)
@@ -209,7 +210,9 @@ def measure(encoder: DualEncoder, items: int = 1440) -> pd.DataFrame:
         frames.append(table.reset_index().assign(readout=readout.name))
     for name in ("scenes/left-right", "scenes/left-right/held-out-style", "scenes/above-below"):
         table = evaluate(
-            encoder, load_benchmark(name, items=1200), [Deployed(), DirectionOf(Deployed()), Displacement()]
+            encoder,
+            load_benchmark(name, items=1200),
+            [Deployed(), DirectionOf(Deployed()), HalfCrop(), Displacement()],
         )
         frames.append(
             table.reset_index()[["readout", "n", "accuracy", "low", "high", "null", "gain", "gain_low", "gain_high"]]
@@ -225,17 +228,47 @@ _RELATIONAL = {
 }
 
 
-def export(kind: str, run: Path, folder: Path) -> None:
-    """Write a run into the package as an open_clip folder, its weights in half precision."""
+def export(kind: str, run: Path, folder: Path, table: pd.DataFrame) -> None:
+    """Write a run into the package as an open_clip folder, its weights in half precision, with a card."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("open_clip_config.json", "words.json"):
         (folder / name).write_text((DATA / START / name).read_text())
     weights = folder / "open_clip_model.safetensors"
     save_file({name: value.half() for name, value in load_file(run / weights.name).items()}, weights)
+    weights.chmod(0o644)
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     (folder / "SHA256").write_text(f"{digest}  {weights.name}\n")
     (folder / "training.json").write_text((run / "training.json").read_text())
+    (folder / "README.md").write_text(card(kind, json.loads((run / "training.json").read_text()), table))
     print(f"wrote {folder} ({weights.stat().st_size / 1e6:.1f} MB)")
+
+
+def card(kind: str, training: dict, table: pd.DataFrame) -> str:
+    """What a fine-tune is and does, as Markdown; ``table`` is that of all runs."""
+    negatives, share = {**KINDS, **SHARES}[kind]
+    recipe = training["recipe"]
+    texts = "one caption a picture"
+    if share:
+        texts += f", of which {share:.0%} give their place to a hard positive"
+    if negatives:
+        texts += "; a hard negative beside each"
+    mine = table[(table.encoder == kind) & (table.seed == recipe["seed"]) & (table.readout == "deployed")]
+    shown = [f"{m}{end}" for m in ("original", "augmented", "brittleness") for end in ("", "_low", "_high")]
+    rows = (100 * mine[mine.original.notna()].set_index("group")[shown]).round(1)
+    return f"""# Model card: {kind}
+
+A fine-tune of the encoder `{START}`, by `recipes/finetune_pocket.py`. Its weights come from `{START}` and are stored in half precision.
+
+- **Captions**: {texts}
+- **Data**: {recipe["steps"] * recipe["batch"]:,} pictures of a big and a small sticker, drawn afresh at every step; no held-out noun pair, no sticker of the held-out style
+- **Training**: NegCLIP's loss; {recipe["steps"]:,} steps, {training["seconds"] / 60:.0f} minutes on one CPU core (shared with other work), seed {recipe["seed"]}, settings `{ {k: recipe[k] for k in SETTINGS} }`
+- **Use**: teaching what fine-tunes on hard negatives and positives change. It knows the words of sticker captions and nothing else.
+- **Licence**: BSD-3-Clause (weights); the stickers it was trained on: see STICKERS.md
+
+## Hard positives with the deployed score (percent, 95 % intervals by bootstrap over blocks of scenes)
+
+{rows.to_markdown()}
+"""
 
 
 def runs(root: Path) -> dict[tuple[str, int], Path]:
@@ -257,15 +290,16 @@ def main() -> None:
                 if mine:
                     train(kind, seed, run)
     elif arguments.action == "measure":
-        rows = [measure(load_encoder(START)).assign(encoder=START, seed=0)]
+        rows = [measure(load_encoder(START, halves=True)).assign(encoder=START, seed=0)]
         for (kind, seed), run in runs(arguments.runs).items():
             rows.append(measure(train(kind, seed, run)).assign(encoder=kind, seed=seed))
             print("measured", kind, seed, flush=True)
         table = pd.concat(rows, ignore_index=True).set_index(["encoder", "seed", "readout", "group"])
         table.to_csv(DATA / "hard_positives.csv", float_format="%.5f")
     else:
+        table = pd.read_csv(DATA / "hard_positives.csv")
         for kind in KINDS:
-            export(kind, runs(arguments.runs)[kind, SEEDS[0]], DATA / kind)
+            export(kind, runs(arguments.runs)[kind, SEEDS[0]], DATA / kind, table)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import open_clip
+import pandas as pd
 import pytest
 import torch
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "recipes"))
+import finetune_pocket  # noqa: E402
+import train_local  # noqa: E402
 import train_pocket  # noqa: E402
+from measure_pocket import ITEMS, misses, recognition  # noqa: E402
 
+from readout_utils import evaluation  # noqa: E402
+from readout_utils.benchmarks import load_benchmark  # noqa: E402
 from readout_utils.captions import CaptionError, parse_conjunction, parse_relation, variants  # noqa: E402
 from readout_utils.encoders import load_encoder  # noqa: E402
+from readout_utils.evaluation import evaluate, score_items  # noqa: E402
+from readout_utils.hard_positives import summarise  # noqa: E402
+from readout_utils.readouts import Deployed, Displacement  # noqa: E402
 from readout_utils.scenes import HELD_OUT_STYLE, STYLES, draw_scenes, held_out_pairs, random_scenes  # noqa: E402
+from readout_utils.zoo import VisionEncoder  # noqa: E402
 
 SETTINGS = {**train_pocket.SETTINGS, "batch": 8}
 
@@ -90,8 +101,6 @@ def test_patches_are_left_out_until_the_last_steps():
 @pytest.mark.parametrize("family", train_pocket.FAMILIES)
 def test_shipped_card_belongs_to_the_shipped_weights(family):
     folder = ROOT / "readout_utils" / "data" / family
-    import json
-
     training = json.loads((folder / "training.json").read_text())
     assert training["settings"] == train_pocket.SETTINGS
     assert json.loads((folder / "open_clip_config.json").read_text())[
@@ -104,13 +113,6 @@ def test_shipped_card_belongs_to_the_shipped_weights(family):
 @pytest.mark.parametrize("family", train_pocket.FAMILIES)
 def test_shipped_measures_are_of_the_shipped_weights(family):
     """A part of the measuring command, run again on the shipped weights, gives the shipped numbers."""
-    import pandas as pd
-    from measure_pocket import ITEMS, misses, recognition
-
-    from readout_utils.benchmarks import load_benchmark
-    from readout_utils.evaluation import evaluate
-    from readout_utils.readouts import Deployed, Displacement
-
     table = pd.read_csv(ROOT / "readout_utils" / "data" / family / "measures.csv", index_col="measure")
     encoder = load_encoder(family)
     benchmark = load_benchmark("scenes/left-right/held-out-style", items=ITEMS)
@@ -129,8 +131,6 @@ def test_shipped_measures_are_of_the_shipped_weights(family):
 
 
 # --- fine-tunes -----------------------------------------------------------------------------------
-
-import finetune_pocket  # noqa: E402
 
 TUNE = {**finetune_pocket.SETTINGS, "steps": 2, "batch": 8, "warmup": 1}
 
@@ -206,7 +206,17 @@ def test_a_fine_tune_is_kept_and_exported(tmp_path, pocket, monkeypatch):
         assert torch.equal(one, two), name
     with pytest.raises(SystemExit, match="other settings"):
         finetune_pocket.train("pocket-positives", 2, tmp_path / "run", TUNE)
-    finetune_pocket.export("pocket-positives", tmp_path / "run", tmp_path / "out")
+    table = pd.DataFrame(
+        [{"encoder": "pocket-positives", "seed": 1, "readout": "deployed", "group": "macro"}]
+    ).assign(
+        **{
+            f"{m}{end}": 0.5
+            for m in ("original", "augmented", "brittleness")
+            for end in ("", "_low", "_high")
+        }
+    )
+    finetune_pocket.export("pocket-positives", tmp_path / "run", tmp_path / "out", table)
+    assert "50% give their place" in (tmp_path / "out" / "README.md").read_text()
     loaded = load_encoder(f"local-dir:{tmp_path / 'out'}")
     pictures = draw_scenes(random_scenes(4, 0))
     one, two = (e.encode_images(pictures).pooled for e in (encoder, loaded))
@@ -215,20 +225,15 @@ def test_a_fine_tune_is_kept_and_exported(tmp_path, pocket, monkeypatch):
 
 
 def test_shipped_text_only_table_is_what_the_kit_measures(shared):
-    import pandas as pd
-
-    from readout_utils.benchmarks import load_benchmark
-    from readout_utils.evaluation import summarise, text_only
-
     shipped = pd.read_csv(ROOT / "readout_utils" / "data" / "text_only.csv", index_col="benchmark")
     for name, folder in (("vsr/horizontal", "vsr"), ("valse/relations", "valse")):
-        row = summarise(text_only(load_benchmark(name, root=shared / "benchmarks" / folder))).iloc[0]
+        row = evaluation.summarise(
+            evaluation.text_only(load_benchmark(name, root=shared / "benchmarks" / folder))
+        ).iloc[0]
         assert row.n == shipped.n[name]
         # solvers differ in the last digits from machine to machine
         assert row.accuracy == pytest.approx(shipped.accuracy[name], abs=0.01)
 
-
-import train_local  # noqa: E402
 
 LOCAL = {
     **train_local.SETTINGS, "batch": 12, "steps": 2, "warmup": 1, "scenes": 4, "directions": 3, "rank_scenes": 2,
@@ -248,8 +253,6 @@ class Linear(torch.nn.Module):
 
 @pytest.mark.parametrize("term", train_local.TERMS)
 def test_every_local_term_trains_from_the_same_start(tmp_path, term):
-    from readout_utils.zoo import VisionEncoder
-
     trunk = train_local.train(term, 1, tmp_path / term, LOCAL)
     fresh = train_local.make_objective("clip", "vit", 1, LOCAL).trunk
     again = train_local.train(term, 1, tmp_path / term, LOCAL)  # from the last checkpoint
@@ -308,3 +311,28 @@ def test_a_nuisance_leaves_stickers_where_and_what_they_are():
     ]
     assert np.array_equal(np.array(differs).argmax(0), np.arange(12) % 3)
     assert np.array_equal(np.array(differs).sum(0), np.ones(12))
+
+
+def test_shipped_fine_tunes_are_what_their_table_says():
+    """Of every shipped fine-tune, the deployed score on the whole benchmark; the runs themselves had full precision."""
+    data = ROOT / "readout_utils" / "data"
+    table = pd.read_csv(data / "hard_positives.csv", index_col=["encoder", "seed", "readout", "group"])
+    kinds = {*finetune_pocket.KINDS, *finetune_pocket.SHARES}
+    assert {(e, s) for e, s, *_ in table.index} == {
+        ("pocket", 0),
+        *((k, s) for k in kinds for s in finetune_pocket.SEEDS),
+    }
+    hard = load_benchmark("scenes/hard-positives", items=1440)
+    for kind in finetune_pocket.KINDS:
+        training = json.loads((data / kind / "training.json").read_text())
+        assert training["recipe"] == {
+            "kind": kind, "seed": 1, "start": "pocket", **finetune_pocket.SETTINGS
+        }  # fmt: skip
+        encoder = load_encoder(kind)
+        scores = score_items(encoder, hard, Deployed(), encoder.encode_images(hard.images))
+        again = summarise(scores, hard.source, hard.group)
+        for measure in ("original", "augmented", "brittleness"):
+            shipped = table.loc[kind, 1, "deployed"][measure]
+            assert again[measure]["macro"] == pytest.approx(shipped["macro"], abs=0.01)
+            assert np.abs(again[measure] - shipped).max() < 0.05
+        assert f"seed {training['recipe']['seed']}" in (data / kind / "README.md").read_text()
