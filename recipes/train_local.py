@@ -12,10 +12,12 @@ none        the baseline
 longer      the baseline for as many more steps as the main term takes more time
 swap        swap sensitivity over nuisance sensitivity: how far the embedding goes for a small step towards the scene with
             the places of two stickers exchanged, against a step towards other noise, background or drawing style
-swap-only   ablation: swap sensitivity over the embeddings' spread
-quiet-only  ablation: nuisance sensitivity under the embeddings' spread
+swap-only   ablation: swap sensitivity over what a step towards another noun does, as it is
+quiet-only  ablation: what a step towards another noun does, as it is, over nuisance sensitivity
+noun        control: as swap, with another noun in one of the places: sensitive to things, not to their exchange
 random      control: as swap, with steps of white noise in place of swaps
-rank        the effective rank of the answers to random directions itself
+far         control: as swap, all the way to the changed scenes instead of a small step
+rank        the effective rank of the answers to directions that the embedding answers to
 data        control: no term; half of the batch's scenes are the other half with two stickers exchanged
 """
 
@@ -48,13 +50,15 @@ from train_zoo import (
 )
 
 from readout_utils.jacobian import change_scenes, effective_rank
-from readout_utils.scenes import Scenes, draw_scenes
+from readout_utils.scenes import TRAINING_STYLES, Scenes, draw_scenes
 from readout_utils.zoo import VisionEncoder
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "readout_utils" / "data"
 OUT = DATA / "local_term"
-TERMS = ("none", "longer", "swap", "swap-only", "quiet-only", "random", "rank", "data")
+TERMS = (
+    "none", "longer", "swap", "swap-only", "quiet-only", "noun", "random", "far", "rank", "data",
+)  # fmt: skip
 SHIPPED = ("none", "swap")
 SEEDS = (1, 2, 3)
 SETTINGS = {
@@ -71,7 +75,6 @@ SETTINGS = {
     "rank_scenes": 8,
     "rank_step": 3.0,  # length of a random direction, in units of a pixel's value
 }
-NUISANCES = ("noise", "background", "style")
 FULL = Sizes(scenes=1000, inputs=48, controls=24, probe=2000)
 
 
@@ -90,9 +93,17 @@ def crowded(scenes: Scenes, most: int) -> Scenes:
 
 
 def disturb(scenes: Scenes, seed: int) -> Scenes:
-    """Every scene with other noise, another background or another drawing style, in turn; all else the same."""
-    changed = [change_scenes(scenes, change, seed) for change in NUISANCES]
-    turn = np.arange(len(scenes)) % len(NUISANCES)
+    """Every scene with other noise, another background or another training style, in turn; all else the same."""
+    rng = np.random.default_rng(seed)
+    known = len(TRAINING_STYLES)  # the first of STYLES: the held-out style is nowhere in training
+    style = scenes.style.copy()
+    style[:, 0] = (style[:, 0] + rng.integers(1, known, len(scenes))) % known
+    changed = [
+        change_scenes(scenes, "noise", seed),
+        change_scenes(scenes, "background", seed),
+        scenes.replace(style=style),
+    ]
+    turn = np.arange(len(scenes)) % len(changed)
     fields = {}
     for name in vars(scenes):
         values = np.stack([getattr(one, name) for one in changed])
@@ -107,30 +118,47 @@ def squared_rate(moved: Tensor, embedding: Tensor, way: Tensor) -> Tensor:
 
 def ratio_term(model: Objective, scenes: Scenes, seed: int, term: str, settings: dict) -> Tensor:
     """How far the log of a ratio of squared sensitivities stays behind its target: mean over scenes, at least 0."""
-    x = to_pixels(scenes)
-    swap = settings["step"] * (to_pixels(change_scenes(scenes, "swap", seed)) - x)
-    nuisance = settings["step"] * (to_pixels(disturb(scenes, seed)) - x)
-    if term == "random":  # as long as the swap's, in no direction of a scene
-        noise = torch.randn_like(x)
-        swap = noise * (swap.flatten(1).norm(dim=1) / noise.flatten(1).norm(dim=1))[:, None, None, None]
-    here, towards, aside = model.embed(torch.cat([x, x + swap, x + nuisance])).chunk(3)
-    # what a step would move if the cloud of embeddings were crossed at the pace at which pictures are
-    pace = here.var(0).sum() / x.flatten(1).var(0).sum()
-    above = torch.log(squared_rate(towards, here, swap) + 1e-12)
-    below = torch.log(squared_rate(aside, here, nuisance) + 1e-12)
+    x, step = to_pixels(scenes), 1.0 if term == "far" else settings["step"]
+
+    def way(changed: Scenes) -> Tensor:
+        return step * (to_pixels(changed) - x)
+
+    swap, quiet = way(change_scenes(scenes, "swap", seed)), way(disturb(scenes, seed))
+    noun = way(change_scenes(scenes, "noun", seed))
+    white = torch.randn_like(x)  # as long as the swap's way, in no direction of a scene
+    white *= (swap.flatten(1).norm(dim=1) / white.flatten(1).norm(dim=1))[:, None, None, None]
+    # what is to be large over what is to be small; a yardstick is taken as it is
+    large = {"quiet-only": noun, "noun": noun, "random": white}.get(term, swap)
+    small = noun if term == "swap-only" else quiet
+    here, above, below = model.embed(torch.cat([x, x + large, x + small])).chunk(3)
+    above, below = squared_rate(above, here, large), squared_rate(below, here, small)
     if term == "swap-only":
-        below = torch.log(pace + 1e-12)
+        below = below.detach()
     elif term == "quiet-only":
-        above = torch.log(pace + 1e-12)
-    return torch.relu(np.log(settings["target"]) - (above - below)).mean()
+        above = above.detach()
+    return torch.relu(np.log(settings["target"]) - torch.log(above + 1e-12) + torch.log(below + 1e-12)).mean()
 
 
 def rank_term(model: Objective, scenes: Scenes, seed: int, settings: dict) -> Tensor:
-    """Log of how many times more directions there are than the answers to them have effective rank: at least 0."""
+    """Log of how many times more directions there are than the answers to them have effective rank: at least 0.
+
+    The directions span J^T U for random U, where the embedding does answer: to directions drawn at random in the space
+    of pixels it hardly does, and its answers look alike (see readout_utils.jacobian.singular_values).
+    """
     x, m = to_pixels(scenes[: settings["rank_scenes"]]), settings["directions"]
-    ways = torch.linalg.qr(torch.randn(x[0].numel(), m)).Q.T.reshape(m, *x.shape[1:])
-    moved = model.embed((x[:, None] + settings["rank_step"] * ways).flatten(0, 1))
-    answers = moved.view(len(x), m, -1) - model.embed(x)[:, None]
+    seen = x.clone().requires_grad_()
+    embedding = model.embed(seen)
+    pulls = [
+        torch.autograd.grad(
+            (embedding @ torch.randn(embedding.shape[1]).to(embedding)).sum(), seen, retain_graph=True
+        )[0]
+        for _ in range(m)
+    ]
+    ways = torch.linalg.qr(torch.stack(pulls, dim=-1).flatten(1, 3).double()).Q.mT.view(
+        len(x), m, *x.shape[1:]
+    )
+    moved = model.embed((x[:, None] + settings["rank_step"] * ways.to(x)).flatten(0, 1))
+    answers = moved.view(len(x), m, -1) - embedding[:, None]
     return -torch.log(effective_rank(torch.linalg.svdvals(answers)) / m).mean().float()
 
 

@@ -285,19 +285,46 @@ def test_the_ratio_term_is_a_hinge_on_the_squared_sensitivities_of_a_linear_map(
         expected = (np.log(target) - gap).clamp(min=0).mean()
         got = train_local.ratio_term(model, scenes, 0, "swap", {**LOCAL, "target": target})
         assert float(got) == pytest.approx(float(expected), rel=1e-3, abs=1e-6)
-    # what the term does not ask for, it does not hear: twice the map, the same ratio
-    twice = Linear(2 * m)
-    one, two = (train_local.ratio_term(e, scenes, 0, "swap", LOCAL) for e in (model, twice))
-    assert float(one) == pytest.approx(float(two), rel=1e-6)
+    # scale is not heard, and of a linear map all the way says what a small step says
+    one, two, three = (
+        train_local.ratio_term(e, scenes, 0, term, LOCAL)
+        for e, term in ((model, "swap"), (Linear(2 * m), "swap"), (model, "far"))
+    )
+    assert float(one) == pytest.approx(float(two), rel=1e-6) == pytest.approx(float(three), rel=1e-6)
+
+
+def test_ablations_of_the_local_term_move_one_half_of_the_ratio():
+    torch.manual_seed(0)
+    matrix = torch.randn(64 * 64 * 3, 7, dtype=torch.float64, requires_grad=True)
+    scenes = train_local.crowded(random_scenes(40, 3), 6)
+    x, swapped, other, noun = (
+        train_local.to_pixels(s).flatten(1).double()
+        for s in (scenes, *(train_local.change_scenes(scenes, c, 0) for c in ("swap",)),
+                  train_local.disturb(scenes, 0), train_local.change_scenes(scenes, "noun", 0))
+    )  # fmt: skip
+
+    def log_rate(y, m):
+        return ((((y - x) @ m) ** 2).sum(1) / ((y - x) ** 2).sum(1)).log()
+
+    high = {**LOCAL, "target": 1e6}  # the hinge is open for every scene
+    fixed = matrix.detach()
+    for term, gap in (
+        ("swap-only", lambda m: log_rate(swapped, m) - log_rate(noun, fixed)),
+        ("quiet-only", lambda m: log_rate(noun, fixed) - log_rate(other, m)),
+        ("noun", lambda m: log_rate(noun, m) - log_rate(other, m)),
+    ):
+        got = torch.autograd.grad(train_local.ratio_term(Linear(matrix), scenes, 0, term, high), matrix)[0]
+        expected = torch.autograd.grad((np.log(1e6) - gap(matrix)).mean(), matrix)[0]
+        assert torch.allclose(got, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())), term
 
 
 def test_the_rank_term_is_nothing_for_a_map_that_treats_all_directions_alike():
     scenes = random_scenes(3, 0, stickers=(2,))
     identity = Linear(torch.eye(64 * 64 * 3, dtype=torch.float64))
-    assert float(train_local.rank_term(identity, scenes, 0, LOCAL)) == pytest.approx(0, abs=1e-4)
+    assert train_local.rank_term(identity, scenes, 0, LOCAL).item() == pytest.approx(0, abs=1e-4)
     torch.manual_seed(0)
     flat = Linear(torch.randn(64 * 64 * 3, 1, dtype=torch.float64) @ torch.ones(1, 5, dtype=torch.float64))
-    assert float(train_local.rank_term(flat, scenes, 0, LOCAL)) == pytest.approx(
+    assert train_local.rank_term(flat, scenes, 0, LOCAL).item() == pytest.approx(
         np.log(LOCAL["directions"]), abs=1e-3
     )
 
@@ -313,6 +340,8 @@ def test_a_nuisance_leaves_stickers_where_and_what_they_are():
     ]
     assert np.array_equal(np.array(differs).argmax(0), np.arange(12) % 3)
     assert np.array_equal(np.array(differs).sum(0), np.ones(12))
+    for seed in range(20):
+        assert STYLES.index(HELD_OUT_STYLE) not in train_local.disturb(scenes, seed).style
 
 
 def test_shipped_fine_tunes_are_what_their_table_says():
