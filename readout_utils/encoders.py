@@ -29,7 +29,14 @@ from torch import Tensor, nn
 #: Ways to make patch features, see :class:`DualEncoder`.
 PATCH_FEATURES = ("value", "tokens", "maskclip", "clearclip", "sclip", "naclip")
 
-_POCKETS = ("pocket", "pocket-sigmoid")
+_POCKETS = (
+    "pocket",
+    "pocket-sigmoid",
+    "pocket-plain",
+    "pocket-negatives",
+    "pocket-positives",
+    "pocket-balanced",
+)
 _MOST_PATCHES = 16384
 _SUPPORTED = (
     "Supported image towers: open_clip's VisionTransformer with class-token or average pooling "
