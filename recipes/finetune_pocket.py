@@ -35,7 +35,8 @@ from train_pocket import make_optimizers, rate
 from train_zoo import claimed
 
 from readout_utils.benchmarks import load_benchmark
-from readout_utils.captions import article, relate, variants
+from readout_utils.captions import article, relate, swap, variants
+from readout_utils.deflation import bootstrap_interval
 from readout_utils.encoders import DualEncoder, load_encoder
 from readout_utils.evaluation import evaluate, score_items
 from readout_utils.hard_positives import summarise
@@ -166,9 +167,9 @@ def train(kind: str, seed: int, run: Path, settings: dict = SETTINGS) -> DualEnc
                 group["lr"] = high * share_of_rate
         images, rows = batch(step, seed, settings["batch"])
         stands_in = np.random.default_rng([seed, step, 1]).random(len(rows)) < share
-        texts = [row[1] if swap else row[0] for row, swap in zip(rows, stands_in, strict=True)]
+        texts = [row[1] if other else row[0] for row, other in zip(rows, stands_in, strict=True)]
         if negatives:
-            texts += [row[3 if reworded and swap else 2] for row, swap in zip(rows, stands_in, strict=True)]
+            texts += [row[3 if reworded and other else 2] for row, other in zip(rows, stands_in, strict=True)]
         with torch.autocast("cpu", torch.bfloat16):
             image = model.encode_image(encoder.to_pixels(images), normalize=True).float()
             text = model.encode_text(encoder.tokenizer(texts), normalize=True).float()
@@ -198,28 +199,27 @@ def train(kind: str, seed: int, run: Path, settings: dict = SETTINGS) -> DualEnc
 
 
 def measure(encoder: DualEncoder, items: int = 1440) -> pd.DataFrame:
-    """One row a readout and pattern of hard positives; and rows of direction benchmarks, group "direction: ..."."""
+    """Rows of one encoder: a readout and a group each.
+
+    Groups are patterns of hard positives, micro and macro; "wording: ..." (how often another wording scores above the
+    original); and "direction: ..." (direction benchmarks).
+    """
     hard = load_benchmark("scenes/hard-positives", items=items)
-    features = encoder.encode_images(hard.images)
-    frames = []
-    relations = hard.select(
-        np.array([parse in _RELATIONAL for parse in hard.details.negative + "|" + hard.details.positive])
-    )
-    for readout, part in (
-        (Deployed(), hard),
-        (DirectionOf(Deployed()), relations),
-        (HalfCrop(), relations),
-        (Displacement(), relations),
-    ):
-        seen = features if part is hard else encoder.encode_images(part.images)
-        table = summarise(score_items(encoder, part, readout, seen), part.source, part.group)
+    relational = hard.details.negative.isin(["nouns swapped", "relation flipped"]).to_numpy()
+    relations = hard.select(relational)
+    encoder.halves = False
+    scores = score_items(encoder, hard, Deployed(), encoder.encode_images(hard.images))
+    frames = [summarise(scores, hard.source, hard.group).reset_index().assign(readout=Deployed().name)]
+    encoder.halves = True  # they cost four more images each
+    seen = encoder.encode_images(relations.images)
+    for readout in (DirectionOf(Deployed()), HalfCrop(), Displacement()):
+        table = summarise(score_items(encoder, relations, readout, seen), relations.source, relations.group)
         frames.append(table.reset_index().assign(readout=readout.name))
+    frames.append(wording(encoder, relations, seen, hard, scores))
     for name in ("scenes/left-right", "scenes/left-right/held-out-style", "scenes/above-below"):
-        table = evaluate(
-            encoder,
-            load_benchmark(name, items=1200),
-            [Deployed(), DirectionOf(Deployed()), HalfCrop(), Displacement()],
-        )
+        encoder.halves = name == "scenes/left-right"
+        readouts = [Deployed(), DirectionOf(Deployed()), Displacement()]
+        table = evaluate(encoder, load_benchmark(name, items=1200), readouts + [HalfCrop()] * encoder.halves)
         frames.append(
             table.reset_index()[["readout", "n", "accuracy", "low", "high", "null", "gain", "gain_low", "gain_high"]]
             .assign(group=f"direction: {name}")
@@ -227,11 +227,25 @@ def measure(encoder: DualEncoder, items: int = 1440) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-_RELATIONAL = {
-    f"{negative}|{positive}"
-    for negative in ("nouns swapped", "relation flipped")
-    for positive in ("relation paraphrased", "roles inverted")
-}
+def wording(encoder: DualEncoder, relations, seen, hard, scores: np.ndarray) -> pd.DataFrame:
+    """How often the deployed score puts a hard positive above its original, by kind; and a *false* paraphrase."""
+    prefers = (scores[:, 1] > scores[:, 0]).astype(float)
+    rows = {
+        f"wording: {kind}": (prefers[mask], hard.source[mask])
+        for kind in np.unique(hard.details.positive)
+        if (mask := (hard.details.positive == kind).to_numpy()).any()
+    }
+    mask = (relations.details.positive == "relation paraphrased").to_numpy()
+    texts = [relations.captions[k][:2] for k in np.flatnonzero(mask)]
+    image = relations.image[mask]
+    old = Deployed().score(encoder, seen, [c for c, _ in texts], image)
+    new = Deployed().score(encoder, seen, [swap(c) for _, c in texts], image)
+    rows["wording: a false paraphrase"] = ((new > old).astype(float), relations.source[mask])
+    table = []
+    for group, (values, source) in rows.items():
+        low, high = bootstrap_interval(values, source)
+        table.append({"group": group, "n": len(values), "accuracy": values.mean(), "low": low, "high": high})
+    return pd.DataFrame(table).assign(readout=Deployed().name)
 
 
 def export(kind: str, run: Path, folder: Path, table: pd.DataFrame) -> None:
