@@ -4,7 +4,8 @@
     python recipes/finetune_pocket.py measure              # the table of all runs: data/hard_positives.csv
     python recipes/finetune_pocket.py export               # one of each kind into the package, with a card
 
-On two cores, start the training twice with ``--threads 1``: a run that another process has in hand is left to it.
+On two cores, start training and measuring twice with ``--threads 1``: a run that another process has in hand is left
+to it.
 
 All runs start from the same encoder and see the same pictures, the same captions and as many steps. The loss is
 NegCLIP's (Yuksekgonul et al. 2023): every image is matched against all captions *and* all hard negatives of the batch,
@@ -313,11 +314,18 @@ def main() -> None:
                 if mine:
                     train(kind, seed, run)
     elif arguments.action == "measure":
-        rows = [measure(load_encoder(START, halves=True)).assign(encoder=START, seed=0)]
-        for (kind, seed), run in runs(arguments.runs).items():
-            rows.append(measure(train(kind, seed, run)).assign(encoder=kind, seed=seed))
-            print("measured", kind, seed, flush=True)
-        table = pd.concat(rows, ignore_index=True).set_index(["encoder", "seed", "readout", "group"])
+        plan = {(START, 0): arguments.runs / START, **runs(arguments.runs)}
+        for (kind, seed), run in plan.items():
+            with claimed(run) as mine:
+                if mine and not (run / "measures.csv").is_file():
+                    encoder = load_encoder(START, halves=True) if kind == START else train(kind, seed, run)
+                    measure(encoder).to_csv(run / "measures.csv", index=False)
+                    print("measured", kind, seed, flush=True)
+        parts = [
+            pd.read_csv(run / "measures.csv").assign(encoder=kind, seed=seed)
+            for (kind, seed), run in plan.items()
+        ]
+        table = pd.concat(parts, ignore_index=True).set_index(["encoder", "seed", "readout", "group"])
         table.to_csv(DATA / "hard_positives.csv", float_format="%.5f")
     else:
         table = pd.read_csv(DATA / "hard_positives.csv")
