@@ -321,6 +321,10 @@ def main() -> None:
                     encoder = load_encoder(START, halves=True) if kind == START else train(kind, seed, run)
                     measure(encoder).to_csv(run / "measures.csv", index=False)
                     print("measured", kind, seed, flush=True)
+        if missing := [run.name for run in plan.values() if not (run / "measures.csv").is_file()]:
+            raise SystemExit(
+                f"In the hands of another process, which will write the table: {', '.join(missing)}"
+            )
         parts = [
             pd.read_csv(run / "measures.csv").assign(encoder=kind, seed=seed)
             for (kind, seed), run in plan.items()
