@@ -347,7 +347,9 @@ def test_a_nuisance_leaves_stickers_where_and_what_they_are():
 def test_shipped_fine_tunes_are_what_their_table_says():
     """Of every shipped fine-tune, the deployed score on the whole benchmark; the runs themselves had full precision."""
     data = ROOT / "readout_utils" / "data"
-    table = pd.read_csv(data / "hard_positives.csv", index_col=["encoder", "seed", "readout", "group"])
+    table = pd.read_csv(
+        data / "hard_positives.csv", index_col=["encoder", "seed", "readout", "group"]
+    ).sort_index()
     assert {(e, s) for e, s, *_ in table.index} == {("pocket", 0), *finetune_pocket.runs(ROOT)}
     hard = load_benchmark("scenes/hard-positives", items=1440)
     for kind in finetune_pocket.KINDS:
