@@ -161,6 +161,7 @@ def show_variants(image: np.ndarray, table: pd.DataFrame, readout: str) -> Figur
         xlabel=f"score: {readout}",
         ylim=(-0.6, len(table) - 0.4),
     )
+    axes[1].xaxis.set_major_locator(plt.MaxNLocator(5))
     for label, color in zip(axes[1].get_yticklabels(), colors, strict=True):
         label.set_color(color)
     return figure
