@@ -602,6 +602,9 @@ def load_encoder(
     ----------
     name :
         ``"pocket"``                        the small encoder trained for the book, shipped with it
+        ``"pocket-sigmoid"``                another family, shipped too
+        ``"pocket-plain"``, ``"pocket-negatives"``, ``"pocket-positives"``, ``"pocket-balanced"``
+        fine-tunes of "pocket" on captions, with hard negatives, and with hard positives
         ``"<open_clip model>/<tag>"``       as ``open_clip.list_pretrained()`` lists them, e.g.
         "ViT-B-16-quickgelu/openai"; downloads the weights unless they are in the cache
         ``"local-dir:<folder>"``            a folder with open_clip_config.json and weights

@@ -17,7 +17,17 @@ from .benchmarks import Items
 from .captions import article, relate, variants
 from .deflation import TIE, bootstrap_interval
 from .readouts import Readout
-from .scenes import BIG, NOUNS, QUESTIONS, TRAINING_STYLES, Scenes, described_scenes, draw_scenes, vocabulary
+from .scenes import (
+    BIG,
+    NOUNS,
+    QUESTIONS,
+    TRAINING_STYLES,
+    Scenes,
+    described_scenes,
+    draw_scenes,
+    join_scenes,
+    vocabulary,
+)
 
 #: What a scorer that draws its scores at random gets.
 CHANCE = {"original": 1 / 2, "augmented": 1 / 3, "drop": 1 / 6, "brittleness": 1 / 3}
@@ -278,8 +288,7 @@ def scene_hard_positives(
     for j in range(n // 4):
         turn, cell = divmod(j, 2 * len(PATTERNS))
         plan.append((axes[j % 2], parts[j % 2][j // 2], *PATTERNS[cell % len(PATTERNS)], turn))
-    fields = {f: np.concatenate([getattr(block, f) for _, block, *_ in plan]) for f in vars(plan[0][1])}
-    return _items(plan, Scenes(**fields), name)
+    return _items(plan, join_scenes([block for _, block, *_ in plan]), name)
 
 
 def _blocks(axis: str, scenes: Scenes) -> list[Scenes]:

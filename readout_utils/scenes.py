@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
@@ -105,6 +106,23 @@ class Scenes:
     def nouns(self, index: int) -> list[str]:
         """Names of the stickers of one scene, in drawing order."""
         return [_NAMES[noun] for noun in self.noun[index] if noun >= 0]
+
+
+def join_scenes(parts: Sequence[Scenes]) -> Scenes:
+    """Scenes of all parts, one part after the other; all have room for as many stickers.
+
+    Raises
+    ------
+    ValueError : no parts, or parts with room for different numbers of stickers.
+    """
+    rooms = {part.noun.shape[1] for part in parts}
+    if len(rooms) != 1:
+        raise ValueError(
+            f"Give one part or more, with room for equally many stickers, not for {sorted(rooms)}."
+        )
+    return Scenes(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])}
+    )
 
 
 def noun_index(noun: str) -> int:

@@ -237,7 +237,7 @@ def load_vision_encoder(
     ----------
     name :
         one of :func:`zoo_names`          a small encoder of the zoo
-        ``"pocket"``, ``"pocket-sigmoid"``  the image tower of a dual encoder of the other chapters
+        ``"pocket"``, ``"pocket-sigmoid"``, ...  the image tower of a dual encoder of the other chapters
         ``"timm:<model>"``                a model of timm, with its default pretrained weights
         ``"open_clip:<model>/<tag>"``     the image tower of a model of open_clip
         ``"efficientnet-lite0"``          an ImageNet encoder whose weights come as packages:

@@ -33,7 +33,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from train_pocket import make_optimizers, rate
-from train_zoo import claimed
+from train_zoo import save_half, unclaimed
 
 from readout_utils.benchmarks import load_benchmark
 from readout_utils.captions import article, relate, swap, variants
@@ -42,7 +42,16 @@ from readout_utils.encoders import DualEncoder, load_encoder
 from readout_utils.evaluation import evaluate, score_items
 from readout_utils.hard_positives import summarise
 from readout_utils.readouts import Deployed, DirectionOf, Displacement, HalfCrop
-from readout_utils.scenes import BIG, NOUNS, QUESTIONS, Scenes, described_scenes, draw_scenes, vocabulary
+from readout_utils.scenes import (
+    BIG,
+    NOUNS,
+    QUESTIONS,
+    Scenes,
+    described_scenes,
+    draw_scenes,
+    join_scenes,
+    vocabulary,
+)
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "readout_utils" / "data"
@@ -116,7 +125,7 @@ def one_of_each_block(n: int, rng: np.random.Generator) -> Scenes:
         described_scenes(axis, 4 * count, [seed, k])[4 * np.arange(count) + rng.integers(4, size=count)]
         for k, (axis, count) in enumerate(zip(axes, counts, strict=True))
     ]
-    return Scenes(**{f: np.concatenate([getattr(part, f) for part in parts]) for f in vars(parts[0])})
+    return join_scenes(parts)
 
 
 @lru_cache(maxsize=SETTINGS["steps"])  # the runs of a seed come one after the other, and share them
@@ -146,7 +155,7 @@ def contrastive_loss(image, text, negative, scale: float) -> torch.Tensor:
 
 def train(kind: str, seed: int, run: Path, settings: dict = SETTINGS) -> DualEncoder:
     """One fine-tune, or what an earlier call left in ``run``."""
-    encoder = load_encoder(START, halves=True)
+    encoder = load_encoder(START)
     model, weights = encoder.model, run / "open_clip_model.safetensors"
     recipe = {"kind": kind, "seed": seed, "start": START, **settings}
     if weights.is_file():
@@ -208,7 +217,6 @@ def measure(encoder: DualEncoder, items: int = 1440) -> pd.DataFrame:
     hard = load_benchmark("scenes/hard-positives", items=items)
     relational = hard.details.negative.isin(["nouns swapped", "relation flipped"]).to_numpy()
     relations = hard.select(relational)
-    encoder.halves = False
     scores = score_items(encoder, hard, Deployed(), encoder.encode_images(hard.images))
     frames = [summarise(scores, hard.source, hard.group).reset_index().assign(readout=Deployed().name)]
     encoder.halves = True  # they cost four more images each
@@ -218,9 +226,11 @@ def measure(encoder: DualEncoder, items: int = 1440) -> pd.DataFrame:
         frames.append(table.reset_index().assign(readout=readout.name))
     frames.append(wording(encoder, relations, seen, hard, scores))
     for name in ("scenes/left-right", "scenes/left-right/held-out-style", "scenes/above-below"):
-        encoder.halves = name == "scenes/left-right"
         readouts = [Deployed(), DirectionOf(Deployed()), Displacement()]
-        table = evaluate(encoder, load_benchmark(name, items=1200), readouts + [HalfCrop()] * encoder.halves)
+        encoder.halves = name == "scenes/left-right"
+        if encoder.halves:
+            readouts.append(HalfCrop())
+        table = evaluate(encoder, load_benchmark(name, items=1200), readouts)
         frames.append(
             table.reset_index()[["readout", "n", "accuracy", "low", "high", "null", "gain", "gain_low", "gain_high"]]
             .assign(group=f"direction: {name}")
@@ -234,7 +244,7 @@ def wording(encoder: DualEncoder, relations, seen, hard, scores: np.ndarray) -> 
     rows = {
         f"wording: {kind}": (prefers[mask], hard.source[mask])
         for kind in np.unique(hard.details.positive)
-        if (mask := (hard.details.positive == kind).to_numpy()).any()
+        for mask in [(hard.details.positive == kind).to_numpy()]
     }
     mask = (relations.details.positive == "relation paraphrased").to_numpy()
     texts = [relations.captions[k][:2] for k in np.flatnonzero(mask)]
@@ -255,8 +265,7 @@ def export(kind: str, run: Path, folder: Path, table: pd.DataFrame) -> None:
     for name in ("open_clip_config.json", "words.json"):
         (folder / name).write_text((DATA / START / name).read_text())
     weights = folder / "open_clip_model.safetensors"
-    save_file({name: value.half() for name, value in load_file(run / weights.name).items()}, weights)
-    weights.chmod(0o644)
+    save_half(load_file(run / weights.name), weights)
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     (folder / "SHA256").write_text(f"{digest}  {weights.name}\n")
     (folder / "training.json").write_text((run / "training.json").read_text())
@@ -309,18 +318,15 @@ def main() -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     if arguments.action == "train":
-        for (kind, seed), run in runs(arguments.runs).items():
-            with claimed(run) as mine:
-                if mine:
-                    train(kind, seed, run)
+        for (kind, seed), run in unclaimed(runs(arguments.runs)):
+            train(kind, seed, run)
     elif arguments.action == "measure":
         plan = {(START, 0): arguments.runs / START, **runs(arguments.runs)}
-        for (kind, seed), run in plan.items():
-            with claimed(run) as mine:
-                if mine and not (run / "measures.csv").is_file():
-                    encoder = load_encoder(START, halves=True) if kind == START else train(kind, seed, run)
-                    measure(encoder).to_csv(run / "measures.csv", index=False)
-                    print("measured", kind, seed, flush=True)
+        for (kind, seed), run in unclaimed(plan):
+            if not (run / "measures.csv").is_file():
+                encoder = load_encoder(START) if kind == START else train(kind, seed, run)
+                measure(encoder).to_csv(run / "measures.csv", index=False)
+                print("measured", kind, seed, flush=True)
         if missing := [run.name for run in plan.values() if not (run / "measures.csv").is_file()]:
             raise SystemExit(
                 f"In the hands of another process, which will write the table: {', '.join(missing)}"

@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import StandardScaler
-from train_zoo import MEAN, OUT, SETTINGS, STD, augment, noun_targets, read_about
+from train_zoo import MEAN, OUT, SETTINGS, STD, augment, noun_targets, read_about, to_pixels
 
 from readout_utils.binding import binding_scenes, binding_table, draw_binding_scenes
 from readout_utils.evaluation import bootstrap_interval
@@ -61,8 +61,7 @@ QUICK = Sizes(scenes=200, inputs=4, controls=4, changed=20, probe=400, binding_t
 def second_views(images: np.ndarray, seed: int) -> np.ndarray:
     """Another view of every picture, as the zoo's training makes them: (B, 64, 64, 3) uint8."""
     torch.manual_seed(seed)
-    pixels = (torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255 - MEAN) / STD
-    views = (augment(pixels) * STD + MEAN) * 255
+    views = (augment(to_pixels(images)) * STD + MEAN) * 255
     return views.round().clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()
 
 

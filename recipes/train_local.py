@@ -32,25 +32,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+import train_zoo
 from measure_zoo import Sizes, measure
-from safetensors.torch import save_file
 from torch import Tensor, nn
-from train_zoo import (
-    MEAN,
-    STD,
-    Batch,
-    Objective,
-    batch,
-    claimed,
-    fit,
-    make_objective,
-)  # fmt: skip
-from train_zoo import (
-    SETTINGS as ZOO,
-)
+from train_zoo import Batch, Objective, batch, fit, make_objective, save_half, unclaimed
 
 from readout_utils.jacobian import change_scenes, effective_rank
-from readout_utils.scenes import TRAINING_STYLES, Scenes, draw_scenes
+from readout_utils.scenes import TRAINING_STYLES, Scenes, draw_scenes, join_scenes
 from readout_utils.zoo import VisionEncoder
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +50,7 @@ TERMS = (
 SHIPPED = ("none", "swap")
 SEEDS = (1, 2, 3)
 SETTINGS = {
-    **ZOO,
+    **train_zoo.SETTINGS,
     "objective": "clip",
     "architecture": "vit",
     "steps": 500,
@@ -83,8 +71,7 @@ FULL = Sizes(scenes=1000, inputs=48, controls=24, probe=2000)
 
 def to_pixels(scenes: Scenes) -> Tensor:
     """(B, 3, 64, 64) in [-1, 1], as the objectives take them."""
-    pixels = torch.from_numpy(draw_scenes(scenes)).permute(0, 3, 1, 2).float() / 255
-    return (pixels - MEAN) / STD
+    return train_zoo.to_pixels(draw_scenes(scenes))
 
 
 def crowded(scenes: Scenes, most: int) -> Scenes:
@@ -176,10 +163,7 @@ def make_loss(model: Objective, term: str, seed: int, steps: int, settings: dict
         part = batch(step, seed, settings)
         if term == "data":
             scenes = crowded(part.scenes, settings["batch"] // 2)
-            swapped = change_scenes(scenes, "swap", step)
-            both = Scenes(
-                **{f: np.concatenate([getattr(scenes, f), getattr(swapped, f)]) for f in vars(scenes)}
-            )
+            both = join_scenes([scenes, change_scenes(scenes, "swap", step)])
             return model(Batch(both, to_pixels(both), part.seed), step / steps)
         total = model(part, step / steps)
         if term in ("none", "longer"):
@@ -241,12 +225,8 @@ def export(root: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for term in SHIPPED:
         trunk = train(term, SEEDS[0], runs(root)[term, SEEDS[0]])
-        path = out / f"{term}.safetensors"
-        save_file(
-            {key: value.detach().half().contiguous() for key, value in trunk.state_dict().items()}, path
-        )
-        path.chmod(0o644)
-        print(f"wrote {path}")
+        save_half(trunk.state_dict(), out / f"{term}.safetensors")
+        print(f"wrote {out / term}.safetensors")
 
 
 def main() -> None:
@@ -259,11 +239,9 @@ def main() -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     if arguments.action == "train":
-        for (term, seed), run in runs(arguments.runs).items():
-            if term in arguments.only:
-                with claimed(run) as mine:
-                    if mine:
-                        train(term, seed, run)
+        wanted = {key: run for key, run in runs(arguments.runs).items() if key[0] in arguments.only}
+        for (term, seed), run in unclaimed(wanted):
+            train(term, seed, run)
     elif arguments.action == "measure":
         measure_runs(arguments.runs, DATA / "local_term.csv")
     else:

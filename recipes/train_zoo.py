@@ -43,10 +43,11 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import open_clip
@@ -101,6 +102,7 @@ SAVE_EVERY = 100
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "readout_utils" / "data" / "zoo"
 RUNS = ROOT / "build" / "zoo"
+K = TypeVar("K")
 
 
 def plan() -> dict[str, tuple[str, str, int]]:
@@ -126,8 +128,12 @@ def batch(step: int, seed: int, settings: dict) -> Batch:
     """Scenes of one step: a function of seed and step alone."""
     seed = seed * 1_000_000_000 + step
     scenes = random_scenes(settings["batch"], seed)
-    pixels = torch.from_numpy(draw_scenes(scenes)).permute(0, 3, 1, 2).float() / 255
-    return Batch(scenes, (pixels - MEAN) / STD, seed)
+    return Batch(scenes, to_pixels(draw_scenes(scenes)), seed)
+
+
+def to_pixels(images: np.ndarray) -> Tensor:
+    """Pictures (B, 64, 64, 3) uint8 as the objectives take them: (B, 3, 64, 64) in [-1, 1]."""
+    return (torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255 - MEAN) / STD
 
 
 def augment(pixels: Tensor, smallest: float = SETTINGS["crop"]) -> Tensor:
@@ -553,7 +559,6 @@ def export(
 ) -> None:
     """Write the trunk's weights, float16, and the index of all that is in the folder."""
     out.mkdir(parents=True, exist_ok=True)
-    weights = {key: value.detach().half().contiguous() for key, value in trunk.state_dict().items()}
     # inside the file, so that the index can always be made again from the files alone
     about = {
         "recipe": recipe_of(name, steps, settings),
@@ -562,11 +567,18 @@ def export(
         "parameters": str(sum(p.numel() for p in trunk.parameters())),
         "versions": f"torch {torch.__version__}, timm {timm.__version__}, open_clip {open_clip.__version__}",
     }
-    partial = out / f"{name}.partial"
-    save_file(weights, partial, metadata=about)
-    partial.chmod(0o644)  # safetensors makes files that only their owner can read
-    partial.replace(out / f"{name}.safetensors")
+    save_half(trunk.state_dict(), out / f"{name}.safetensors", about)
     write_index(out)
+
+
+def save_half(weights: dict[str, Tensor], path: Path, about: dict[str, str] | None = None) -> None:
+    """Write weights as float16 safetensors with a note: whole, or not at all."""
+    partial = path.with_suffix(".partial")
+    save_file(
+        {key: value.detach().half().contiguous() for key, value in weights.items()}, partial, metadata=about
+    )
+    partial.chmod(0o644)  # safetensors makes files that only their owner can read
+    partial.replace(path)
 
 
 def read_about(path: Path) -> dict[str, str]:
@@ -638,16 +650,23 @@ def claimed(run: Path) -> Iterator[bool]:
             yield True
 
 
+def unclaimed(runs: Mapping[K, Path]) -> Iterator[tuple[K, Path]]:
+    """The runs that no other process has in hand, each claimed while the loop is at it."""
+    for key, run in runs.items():
+        with claimed(run) as mine:
+            if mine:
+                yield key, run
+            else:
+                print(f"{run.name}: in the hands of another process", flush=True)
+
+
 def train_zoo(names: list[str], steps: int, runs: Path, out: Path, settings: dict = SETTINGS) -> None:
     """Train and export what is missing of the named encoders, one after the other."""
-    for name in names:
-        with claimed(runs / name) as mine:
-            if not mine:
-                print(f"{name}: in the hands of another process", flush=True)
-            elif not is_exported(name, steps, out, settings):
-                trunk, seconds = train(name, steps, runs / name, settings)
-                export(trunk, name, steps, seconds, out, settings)
-                print(f"{name}: exported", flush=True)
+    for name, run in unclaimed({name: runs / name for name in names}):
+        if not is_exported(name, steps, out, settings):
+            trunk, seconds = train(name, steps, run, settings)
+            export(trunk, name, steps, seconds, out, settings)
+            print(f"{name}: exported", flush=True)
     if any(out.glob("*.safetensors")):
         write_index(out)  # also of what an interruption kept out of it
 

@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "recipes"))
 import finetune_pocket  # noqa: E402
 import train_local  # noqa: E402
 import train_pocket  # noqa: E402
+import train_zoo  # noqa: E402
 from measure_pocket import ITEMS, misses, recognition  # noqa: E402
 
 from readout_utils import evaluation  # noqa: E402
@@ -299,8 +300,8 @@ def test_ablations_of_the_local_term_move_one_half_of_the_ratio():
     scenes = train_local.crowded(random_scenes(40, 3), 6)
     x, swapped, other, noun = (
         train_local.to_pixels(s).flatten(1).double()
-        for s in (scenes, *(train_local.change_scenes(scenes, c, 0) for c in ("swap",)),
-                  train_local.disturb(scenes, 0), train_local.change_scenes(scenes, "noun", 0))
+        for s in (scenes, train_local.change_scenes(scenes, "swap", 0), train_local.disturb(scenes, 0),
+                  train_local.change_scenes(scenes, "noun", 0))
     )  # fmt: skip
 
     def log_rate(y, m):
@@ -365,3 +366,21 @@ def test_shipped_fine_tunes_are_what_their_table_says():
             assert again[measure]["macro"] == pytest.approx(shipped["macro"], abs=0.01)
             assert np.abs(again[measure] - shipped).max() < 0.05
         assert f"seed {training['recipe']['seed']}" in (data / kind / "README.md").read_text()
+        relations = hard.select(hard.details.negative.isin(["nouns swapped", "relation flipped"]).to_numpy())
+        seen = encoder.encode_images(relations.images)
+        for row in finetune_pocket.wording(encoder, relations, seen, hard, scores).itertuples():
+            assert row.accuracy == pytest.approx(table.accuracy[kind, 1, "deployed", row.group], abs=0.03)
+        adr = summarise(
+            score_items(encoder, relations, Displacement(), seen), relations.source, relations.group
+        )
+        assert adr.augmented["macro"] == pytest.approx(
+            table.augmented[kind, 1, "ADR excess", "macro"], abs=0.01
+        )
+
+
+def test_a_claimed_run_is_left_to_its_process(tmp_path):
+    runs = {name: tmp_path / name for name in "abc"}
+    with train_zoo.claimed(runs["b"]) as mine:
+        assert mine
+        assert list(train_zoo.unclaimed(runs)) == [("a", runs["a"]), ("c", runs["c"])]
+    assert len(list(train_zoo.unclaimed(runs))) == 3

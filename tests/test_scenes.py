@@ -17,6 +17,7 @@ from readout_utils.scenes import (
     caption_scenes,
     draw_scenes,
     held_out_pairs,
+    join_scenes,
     noun_index,
     question_scenes,
     random_scenes,
@@ -174,3 +175,13 @@ def test_mirroring_a_sticker():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_joined_scenes_draw_what_their_parts_draw():
+    one, two = random_scenes(3, 0), random_scenes(2, 1)
+    joined = join_scenes([one, two])
+    assert np.array_equal(draw_scenes(joined), np.concatenate([draw_scenes(one), draw_scenes(two)]))
+    with pytest.raises(ValueError, match="one part or more"):
+        join_scenes([])
+    with pytest.raises(ValueError, match="equally many"):
+        join_scenes([one, question_scenes("left-right", 2, 0)])
