@@ -108,6 +108,21 @@ def test_formulas_are_rendered(browser, address, page):
     tab.context.close()
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("page", ["notebooks/02-symmetry", "notebooks/10-hard-positives", "book/notation"])
+def test_wide_formulas_scroll_instead_of_losing_an_end(browser, address, page, width):
+    tab, _ = open_page(browser, address, page, width, "light")
+    cut = tab.evaluate(
+        """() => [...document.querySelectorAll('div.math')].filter(box => {
+            const outer = box.getBoundingClientRect();
+            const inner = box.querySelector('.katex-display').getBoundingClientRect();
+            return inner.left < outer.left - 1 || inner.right > outer.right + 1;
+        }).map(box => box.innerText)"""
+    )
+    assert cut == []
+    tab.context.close()
+
+
 def test_slider_moves_without_a_kernel(browser, address):
     tab, _ = open_page(browser, address, "notebooks/03-displacement", 1280, "light")
     explorer = tab.locator(".explorer")
