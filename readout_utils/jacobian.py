@@ -480,5 +480,7 @@ def scene_sensitivity(
         raise ValueError("The function returned NaN or infinity.")
     step = (pixels_after - pixels_before).double().flatten(1).norm(dim=1)
     if (step == 0).any():
-        raise ValueError(f"The change leaves the picture of scene {int(step.argmin())} as it was.")
+        raise ValueError(
+            f"The change leaves the picture of scene {int(step.argmin())} as it was; leave such scenes out."
+        )
     return (after - before).flatten(1).norm(dim=1) / step

@@ -26,7 +26,14 @@ from train_zoo import MEAN, OUT, SETTINGS, STD, augment, noun_targets, read_abou
 from readout_utils.binding import binding_scenes, binding_table, draw_binding_scenes
 from readout_utils.evaluation import bootstrap_interval
 from readout_utils.geometry import geometry_table
-from readout_utils.jacobian import CHANGES, K, effective_rank, scene_sensitivity, singular_values
+from readout_utils.jacobian import (
+    CHANGES,
+    K,
+    change_scenes,
+    effective_rank,
+    scene_sensitivity,
+    singular_values,
+)
 from readout_utils.scenes import CANVAS, HELD_OUT_STYLE, draw_scenes, random_scenes
 from readout_utils.zoo import VisionEncoder, load_vision_encoder, zoo_table
 
@@ -45,8 +52,8 @@ class Sizes:
     """
 
     scenes: int = 2000
-    inputs: int = 100
-    controls: int = 48
+    inputs: int = 48
+    controls: int = 24
     changed: int = 200
     probe: int = 3000
     binding_train: int = 2400
@@ -116,7 +123,10 @@ def jacobians(encoder: VisionEncoder, sizes: Sizes) -> dict[str, float]:
 
 def sensitivities(encoder: VisionEncoder, sizes: Sizes, spread: float) -> dict[str, float]:
     """Answer to a change of the scene, per pixel change, over the embeddings' spread: mean over scenes."""
-    scenes = random_scenes(sizes.changed, sizes.seed + 4, stickers=(2,))
+    scenes = random_scenes(2 * sizes.changed, sizes.seed + 4, stickers=(2,))
+    # some stickers are their own mirror image: no scene with such a first one
+    mirrored = draw_scenes(change_scenes(scenes, "mirror")) != draw_scenes(scenes)
+    scenes = scenes[np.flatnonzero(mirrored.any((1, 2, 3)))[: sizes.changed]]
     return {
         f"sensitivity: {change}": float(
             scene_sensitivity(encoder.function, scenes, change, encoder.to_pixels, seed=sizes.seed).mean()

@@ -1,12 +1,12 @@
-"""Train one objective with and without a term on the local input-output map, at equal steps and scenes.
+"""Go on training an encoder with and without a term on the local input-output map, at equal steps and scenes.
 
     python recipes/train_local.py train              # all runs; resumes what was interrupted
     python recipes/train_local.py measure            # binding, geometry, Jacobians, recognition: data/local_term.csv
     python recipes/train_local.py export             # the baseline and the main term, first seed, into the package
     python recipes/train_local.py train --only swap  # one term
 
-On two cores, start the training twice with ``--threads 1``. The objective is the zoo's (train_zoo.py), as are data,
-optimizer and start; runs of one seed see the same scenes. Terms, with d the pixels' way from a scene x to another x':
+On two cores, start the training twice with ``--threads 1``. Objective, data and optimizer are the zoo's (train_zoo.py).
+All runs of a seed go on from one start, trained by the objective alone, and see the same scenes. Terms, with d the pixels' way from a scene x to another x':
 
 none        the baseline
 longer      the baseline for as many more steps as the main term takes more time
@@ -18,7 +18,6 @@ noun        control: as swap, with another noun in one of the places: sensitive 
 random      control: as swap, with steps of white noise in place of swaps
 far         control: as swap, all the way to the changed scenes instead of a small step
 rank        the effective rank of the answers to directions that the embedding answers to
-data        control: no term; half of the batch's scenes are the other half with two stickers exchanged
 """
 
 from __future__ import annotations
@@ -35,25 +34,26 @@ import torch
 import train_zoo
 from measure_zoo import Sizes, measure
 from torch import Tensor, nn
-from train_zoo import Batch, Objective, batch, fit, make_objective, save_half, unclaimed
+from train_zoo import Objective, batch, claimed, fit, make_objective, save_half, unclaimed
 
 from readout_utils.jacobian import change_scenes, effective_rank
-from readout_utils.scenes import TRAINING_STYLES, Scenes, draw_scenes, join_scenes
+from readout_utils.scenes import TRAINING_STYLES, Scenes, draw_scenes
 from readout_utils.zoo import VisionEncoder
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "readout_utils" / "data"
 OUT = DATA / "local_term"
 TERMS = (
-    "none", "longer", "swap", "swap-only", "quiet-only", "noun", "random", "far", "rank", "data",
+    "none", "longer", "swap", "swap-only", "quiet-only", "far", "rank", "noun", "random",
 )  # fmt: skip
 SHIPPED = ("none", "swap")
 SEEDS = (1, 2, 3)
 SETTINGS = {
     **train_zoo.SETTINGS,
-    "objective": "clip",
-    "architecture": "vit",
-    "steps": 500,
+    "objective": "supervised",
+    "architecture": "conv",
+    "start": 400,
+    "steps": 200,
     "longer": 1.6,
     "weight": 0.5,
     "target": 100.0,  # of the ratio of squared sensitivities; a term is silent beyond it
@@ -63,7 +63,7 @@ SETTINGS = {
     "rank_scenes": 8,
     "rank_step": 3.0,  # length of a random direction, in units of a pixel's value
 }
-FULL = Sizes(scenes=1000, inputs=48, controls=24, probe=2000)
+FULL = Sizes(scenes=1000, inputs=24, controls=8, changed=100, probe=1600)
 
 
 # --- terms ----------------------------------------------------------------------------------------
@@ -135,15 +135,11 @@ def rank_term(model: Objective, scenes: Scenes, seed: int, settings: dict) -> Te
     x, m = to_pixels(scenes[: settings["rank_scenes"]]), settings["directions"]
     seen = x.clone().requires_grad_()
     embedding = model.embed(seen)
-    pulls = [
-        torch.autograd.grad(
-            (embedding @ torch.randn(embedding.shape[1]).to(embedding)).sum(), seen, retain_graph=True
-        )[0]
-        for _ in range(m)
-    ]
-    ways = torch.linalg.qr(torch.stack(pulls, dim=-1).flatten(1, 3).double()).Q.mT.view(
-        len(x), m, *x.shape[1:]
-    )
+    pulls = torch.randn(m, 1, embedding.shape[1]).expand(-1, len(x), -1).to(embedding)
+    ways = torch.autograd.grad(embedding, seen, pulls, retain_graph=True, is_grads_batched=True)[
+        0
+    ]  # (m, B, C, H, W)
+    ways = torch.linalg.qr(ways.flatten(2).permute(1, 2, 0).double()).Q.mT.view(len(x), m, *x.shape[1:])
     moved = model.embed((x[:, None] + settings["rank_step"] * ways.to(x)).flatten(0, 1))
     answers = moved.view(len(x), m, -1) - embedding[:, None]
     return -torch.log(effective_rank(torch.linalg.svdvals(answers)) / m).mean().float()
@@ -160,12 +156,9 @@ def make_loss(model: Objective, term: str, seed: int, steps: int, settings: dict
         raise SystemExit(f"Unknown term {term!r}; there are {', '.join(TERMS)}.")
 
     def loss(step: int) -> Tensor:
+        step += settings["start"]  # on from where the start's training ended
         part = batch(step, seed, settings)
-        if term == "data":
-            scenes = crowded(part.scenes, settings["batch"] // 2)
-            both = join_scenes([scenes, change_scenes(scenes, "swap", step)])
-            return model(Batch(both, to_pixels(both), part.seed), step / steps)
-        total = model(part, step / steps)
+        total = model(part, step / (settings["start"] + steps))
         if term in ("none", "longer"):
             return total
         scenes = crowded(part.scenes, settings["scenes"])
@@ -182,15 +175,28 @@ def make_loss(model: Objective, term: str, seed: int, steps: int, settings: dict
 # --- runs -----------------------------------------------------------------------------------------
 
 
+def train_start(seed: int, run: Path, settings: dict = SETTINGS) -> Objective:
+    """The objective and its trunk after ``start`` steps without any term, from the last checkpoint if there is one."""
+    model = make_objective(settings["objective"], settings["architecture"], seed, settings).train()
+    steps = settings["start"]
+    loss = make_loss(model, "none", seed, steps, {**settings, "start": 0})
+    shared = ("objective", "architecture", "start", *train_zoo.SETTINGS)
+    recipe = json.dumps({"seed": seed, **{key: settings[key] for key in shared}})
+    with claimed(run, wait=True):
+        fit(f"start seed {seed}", model, loss, seed, steps, run, recipe, settings)
+    return model
+
+
 def train(term: str, seed: int, run: Path, settings: dict = SETTINGS) -> nn.Module:
-    """The trunk of one run, trained from its last checkpoint if there is one.
+    """The trunk of one run, trained from its last checkpoint if there is one, or from the start of its seed, which is
+    kept beside it.
 
     Raises
     ------
     SystemExit : as ``train_zoo.fit``; an unknown term.
     """
+    model = train_start(seed, run.parent / f"start-{seed}", settings)
     steps = round(settings["steps"] * (settings["longer"] if term == "longer" else 1))
-    model = make_objective(settings["objective"], settings["architecture"], seed, settings).train()
     loss = make_loss(model, term, seed, steps, settings)
     recipe = json.dumps({"term": term, "seed": seed, **settings})
     fit(f"{term} seed {seed}", model, loss, seed, steps, run, recipe, settings)

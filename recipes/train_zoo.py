@@ -79,8 +79,8 @@ OBJECTIVES = {
     "untrained": "untrained",
 }
 #: Objectives trained with a second seed too, in both architectures: what a seed alone changes.
-REPLICATED = ("supervised", "vicreg", "clip")
-STEPS = 1200
+REPLICATED = ("supervised", "clip")
+STEPS = 600
 SETTINGS = {
     "batch": 128,
     "rate": 1e-3,
@@ -638,12 +638,14 @@ def is_exported(name: str, steps: int, out: Path, settings: dict = SETTINGS) -> 
 
 
 @contextmanager
-def claimed(run: Path) -> Iterator[bool]:
-    """Whether this process has the run for itself; the system frees the claim when a process ends, however."""
+def claimed(run: Path, wait: bool = False) -> Iterator[bool]:
+    """Whether this process has the run for itself, at once or after waiting for the process that has it; the
+    system frees the claim when a process ends, however.
+    """
     run.mkdir(parents=True, exist_ok=True)
     with (run / "claim").open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
         else:

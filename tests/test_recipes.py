@@ -239,7 +239,7 @@ def test_shipped_text_only_table_is_what_the_kit_measures(shared):
 
 
 LOCAL = {
-    **train_local.SETTINGS, "batch": 12, "steps": 2, "warmup": 1, "scenes": 4, "directions": 3, "rank_scenes": 2,
+    **train_local.SETTINGS, "batch": 12, "start": 2, "steps": 2, "warmup": 1, "scenes": 4, "directions": 3, "rank_scenes": 2,
 }  # fmt: skip
 
 
@@ -257,18 +257,29 @@ class Linear(torch.nn.Module):
 @pytest.mark.parametrize("term", train_local.TERMS)
 def test_every_local_term_trains_from_the_same_start(tmp_path, term):
     trunk = train_local.train(term, 1, tmp_path / term, LOCAL)
-    fresh = train_local.make_objective("clip", "vit", 1, LOCAL).trunk
+    start = train_local.train_start(1, tmp_path / "start-1", LOCAL).trunk
     again = train_local.train(term, 1, tmp_path / term, LOCAL)  # from the last checkpoint
     for one, two in zip(trunk.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, two)
     assert any(
-        not torch.equal(one, two) for one, two in zip(trunk.parameters(), fresh.parameters(), strict=True)
+        not torch.equal(one, two) for one, two in zip(trunk.parameters(), start.parameters(), strict=True)
     )
     assert VisionEncoder(trunk, name=term).embed(draw_scenes(random_scenes(3, 0))).shape == (3, 128)
     with pytest.raises(SystemExit, match="other settings"):
         train_local.train(term, 1, tmp_path / term, {**LOCAL, "weight": 9.0})
+    with pytest.raises(SystemExit, match="other settings"):
+        train_local.train(term, 1, tmp_path / term, {**LOCAL, "start": 1})
     with pytest.raises(SystemExit, match="Unknown term"):
         train_local.train("spin", 1, tmp_path / "spin", LOCAL)
+
+
+def test_local_runs_go_on_with_the_scenes_after_the_starts(tmp_path, monkeypatch):
+    asked = []
+    batch = train_local.batch
+    monkeypatch.setattr(train_local, "batch", lambda step, *rest: asked.append(step) or batch(step, *rest))
+    train_local.train("none", 1, tmp_path / "none-1", LOCAL)
+    train_local.train("swap", 1, tmp_path / "swap-1", LOCAL)
+    assert asked == [0, 1, 2, 3, 2, 3]  # one start for both
 
 
 def test_the_ratio_term_is_a_hinge_on_the_squared_sensitivities_of_a_linear_map():
