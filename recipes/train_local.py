@@ -2,7 +2,7 @@
 
     python recipes/train_local.py train              # all runs; resumes what was interrupted
     python recipes/train_local.py measure            # binding, geometry, Jacobians, recognition: data/local_term.csv
-    python recipes/train_local.py export             # the baseline and the main term, first seed, into the package
+    python recipes/train_local.py export             # some terms' encoders of the first seed, into the package
     python recipes/train_local.py train --only swap  # one term
 
 On two cores, start the training twice with ``--threads 1``. Objective, data and optimizer are the zoo's (train_zoo.py).
@@ -15,7 +15,6 @@ swap        swap sensitivity over nuisance sensitivity: how far the embedding go
 swap-only   ablation: swap sensitivity over what a step towards another noun does, as it is
 quiet-only  ablation: what a step towards another noun does, as it is, over nuisance sensitivity
 noun        control: as swap, with another noun in one of the places: sensitive to things, not to their exchange
-random      control: as swap, with steps of white noise in place of swaps
 far         control: as swap, all the way to the changed scenes instead of a small step
 rank        the effective rank of the answers to directions that the embedding answers to
 """
@@ -24,7 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -37,16 +36,14 @@ from torch import Tensor, nn
 from train_zoo import Objective, batch, claimed, fit, make_objective, save_half, unclaimed
 
 from readout_utils.jacobian import change_scenes, effective_rank
-from readout_utils.scenes import TRAINING_STYLES, Scenes, draw_scenes
+from readout_utils.scenes import TRAINING_STYLES, Scenes, draw_scenes, random_scenes
 from readout_utils.zoo import VisionEncoder
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "readout_utils" / "data"
 OUT = DATA / "local_term"
-TERMS = (
-    "none", "longer", "swap", "swap-only", "quiet-only", "far", "rank", "noun", "random",
-)  # fmt: skip
-SHIPPED = ("none", "swap")
+TERMS = ("none", "longer", "swap", "swap-only", "quiet-only", "far", "rank", "noun")
+SHIPPED = ("none", "swap", "far", "rank")
 SEEDS = (1, 2, 3)
 SETTINGS = {
     **train_zoo.SETTINGS,
@@ -112,10 +109,8 @@ def ratio_term(model: Objective, scenes: Scenes, seed: int, term: str, settings:
 
     swap, quiet = way(change_scenes(scenes, "swap", seed)), way(disturb(scenes, seed))
     noun = way(change_scenes(scenes, "noun", seed))
-    white = torch.randn_like(x)  # as long as the swap's way, in no direction of a scene
-    white *= (swap.flatten(1).norm(dim=1) / white.flatten(1).norm(dim=1))[:, None, None, None]
     # what is to be large over what is to be small; a yardstick is taken as it is
-    large = {"quiet-only": noun, "noun": noun, "random": white}.get(term, swap)
+    large = {"quiet-only": noun, "noun": noun}.get(term, swap)
     small = noun if term == "swap-only" else quiet
     here, above, below = model.embed(torch.cat([x, x + large, x + small])).chunk(3)
     above, below = squared_rate(above, here, large), squared_rate(below, here, small)
@@ -143,6 +138,16 @@ def rank_term(model: Objective, scenes: Scenes, seed: int, settings: dict) -> Te
     moved = model.embed((x[:, None] + settings["rank_step"] * ways.to(x)).flatten(0, 1))
     answers = moved.view(len(x), m, -1) - embedding[:, None]
     return -torch.log(effective_rank(torch.linalg.svdvals(answers)) / m).mean().float()
+
+
+def log_ratio(encoder: VisionEncoder, scenes: Scenes, seed: int, step: float) -> float:
+    """What the swap term asks about, of a frozen encoder: mean log ratio of squared sensitivities for such a step."""
+    x = encoder.to_pixels(draw_scenes(scenes))
+    here, rates = encoder.function(x), []
+    for changed in (change_scenes(scenes, "swap", seed), disturb(scenes, seed)):
+        way = step * (encoder.to_pixels(draw_scenes(changed)) - x)
+        rates.append(squared_rate(encoder.function(x + way), here, way))
+    return float((rates[0] / rates[1]).log().mean())
 
 
 def make_loss(model: Objective, term: str, seed: int, steps: int, settings: dict) -> Callable[[int], Tensor]:
@@ -208,20 +213,33 @@ def runs(root: Path) -> dict[tuple[str, int], Path]:
     return {(term, seed): root / f"{term}-{seed}" for seed in SEEDS for term in TERMS}
 
 
-def measure_runs(root: Path, out: Path, sizes: Sizes = FULL) -> None:
-    """Measure every run and write the table after each; rows of finished runs are kept."""
+def measure_runs(root: Path, out: Path, sizes: Sizes = FULL, only: Sequence[str] = TERMS) -> None:
+    """Measure the runs of some terms and write the table after each; rows that were made by these settings are kept."""
     settings = json.dumps({**SETTINGS, **asdict(sizes)})
     rows = pd.read_csv(out, keep_default_na=False).to_dict("records") if out.is_file() else []
     rows = [row for row in rows if row["settings"] == settings]
     done = {(row["term"], row["seed"]) for row in rows}
     for (term, seed), run in runs(root).items():
-        if (term, seed) in done:
+        if (term, seed) in done or term not in only:
             continue
         encoder = VisionEncoder(train(term, seed, run), name=f"{term}-{seed}")
         seconds = int((run / "curve.csv").read_text().splitlines()[-1].split(",")[2])
+        scenes = random_scenes(3 * sizes.changed, sizes.seed + 7, stickers=(2,))
+        ratios = {
+            f"log ratio, {name}": log_ratio(encoder, scenes, sizes.seed, step)
+            for name, step in (("small step", SETTINGS["step"]), ("whole change", 1.0))
+        }
         rows.append(
-            {"term": term, "seed": seed, "seconds": seconds, **measure(encoder, sizes), "settings": settings}
+            {
+                "term": term,
+                "seed": seed,
+                "seconds": seconds,
+                **measure(encoder, sizes),
+                **ratios,
+                "settings": settings,
+            }
         )
+        rows.sort(key=lambda row: (SEEDS.index(row["seed"]), TERMS.index(row["term"])))
         pd.DataFrame(rows).to_csv(out, index=False, float_format="%.6g")
         print("measured", term, seed, flush=True)
 
@@ -240,6 +258,7 @@ def main() -> None:
     parser.add_argument("action", choices=("train", "measure", "export"))
     parser.add_argument("--only", nargs="+", choices=TERMS, default=TERMS, help="some of the terms")
     parser.add_argument("--runs", type=Path, default=ROOT / "build" / "local", help="folder of all runs")
+    parser.add_argument("--out", type=Path, default=DATA / "local_term.csv", help="the table of measures")
     parser.add_argument("--threads", type=int, help="torch's threads (all cores)")
     arguments = parser.parse_args()
     if arguments.threads:
@@ -249,7 +268,7 @@ def main() -> None:
         for (term, seed), run in unclaimed(wanted):
             train(term, seed, run)
     elif arguments.action == "measure":
-        measure_runs(arguments.runs, DATA / "local_term.csv")
+        measure_runs(arguments.runs, arguments.out, only=arguments.only)
     else:
         export(arguments.runs, OUT)
 

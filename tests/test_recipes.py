@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ import open_clip
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "recipes"))
 import finetune_pocket  # noqa: E402
+import measure_zoo  # noqa: E402
 import train_local  # noqa: E402
 import train_pocket  # noqa: E402
 import train_zoo  # noqa: E402
@@ -29,7 +32,7 @@ from readout_utils.evaluation import evaluate, score_items  # noqa: E402
 from readout_utils.hard_positives import summarise  # noqa: E402
 from readout_utils.readouts import Deployed, Displacement  # noqa: E402
 from readout_utils.scenes import HELD_OUT_STYLE, STYLES, draw_scenes, held_out_pairs, random_scenes  # noqa: E402
-from readout_utils.zoo import VisionEncoder  # noqa: E402
+from readout_utils.zoo import VisionEncoder, build_trunk  # noqa: E402
 
 SETTINGS = {**train_pocket.SETTINGS, "batch": 8}
 
@@ -339,6 +342,25 @@ def test_the_rank_term_is_nothing_for_a_map_that_treats_all_directions_alike():
     assert train_local.rank_term(flat, scenes, 0, LOCAL).item() == pytest.approx(
         np.log(LOCAL["directions"]), abs=1e-3
     )
+
+
+def test_shipped_local_runs_are_what_their_table_says():
+    data = ROOT / "readout_utils" / "data"
+    table = pd.read_csv(data / "local_term.csv", index_col=["term", "seed"])
+    assert set(table.index) == {*train_local.runs(ROOT)}
+    assert not table.isna().any(axis=None)
+    sizes = train_local.FULL
+    assert (table["settings"] == json.dumps({**train_local.SETTINGS, **asdict(sizes)})).all()
+    scenes = random_scenes(3 * sizes.changed, sizes.seed + 7, stickers=(2,))
+    for term in train_local.SHIPPED:
+        trunk = build_trunk(train_local.SETTINGS["architecture"])
+        trunk.load_state_dict(load_file(data / "local_term" / f"{term}.safetensors"))
+        encoder = VisionEncoder(trunk, name=term)
+        row = table.loc[(term, train_local.SEEDS[0])]
+        for measure, value in measure_zoo.geometry(encoder, sizes).items():
+            assert value == pytest.approx(float(row[measure]), rel=2e-2, abs=2e-3), (term, measure)
+        got = train_local.log_ratio(encoder, scenes, sizes.seed, train_local.SETTINGS["step"])
+        assert got == pytest.approx(row["log ratio, small step"], abs=0.05), term
 
 
 def test_a_nuisance_leaves_stickers_where_and_what_they_are():

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -19,7 +20,7 @@ import train_zoo  # noqa: E402
 
 from readout_utils import zoo  # noqa: E402
 from readout_utils.encoders import load_encoder  # noqa: E402
-from readout_utils.jacobian import jacobian_effective_rank  # noqa: E402
+from readout_utils.jacobian import effective_rank, jacobian_effective_rank  # noqa: E402
 from readout_utils.scenes import draw_scenes, random_scenes  # noqa: E402
 
 SETTINGS = {**train_zoo.SETTINGS, "batch": 8, "hidden": 32, "prototypes": 8}
@@ -398,3 +399,33 @@ def test_what_is_shipped_is_the_plan():
     for name in table.index:
         assert train_zoo.is_exported(name, train_zoo.STEPS, train_zoo.OUT)
         zoo.load_vision_encoder(name)
+
+
+@pytest.mark.parametrize("name", ["supervised-conv", "simclr-vit"])
+def test_shipped_measures_are_of_the_shipped_weights(name):
+    """The cheap measures again, at full size: geometry, sensitivities, and Jacobians within chance of their inputs."""
+    path = train_zoo.OUT / "measures.csv"
+    if not path.is_file():
+        pytest.skip("the zoo has not been measured")
+    row = pd.read_csv(path, index_col="name", keep_default_na=False).loc[name]
+    encoder = zoo.load_vision_encoder(name)
+    sizes = measure_zoo.Sizes(**json.loads(row["settings"]))
+    assert sizes == measure_zoo.FULL
+    again = measure_zoo.geometry(encoder, sizes)
+    again |= measure_zoo.sensitivities(encoder, sizes, again["spread"])
+    for measure, value in again.items():
+        assert value == pytest.approx(float(row[measure]), rel=2e-3, abs=1e-4), measure
+    few = measure_zoo.spectra(encoder, draw_scenes(random_scenes(sizes.inputs, sizes.seed + 1))[:4])
+    error = float(row["jacobian rank, error"]) * sizes.inputs**0.5
+    assert float(effective_rank(few, 32).mean()) == pytest.approx(float(row["jacobian rank"]), abs=3 * error)
+
+
+def test_the_shipped_table_has_every_encoder_and_nothing_missing():
+    path = train_zoo.OUT / "measures.csv"
+    if not path.is_file():
+        pytest.skip("the zoo has not been measured")
+    table = pd.read_csv(path, index_col="name", keep_default_na=False)
+    assert list(table.index) == [*train_zoo.plan(), *measure_zoo.shipped_pockets()]
+    assert not table.isin(["", "nan"]).loc[list(train_zoo.plan())].any(axis=None)
+    hashes = zoo.zoo_table()["sha256"]
+    assert table.loc[hashes.index, "sha256"].equals(hashes)
