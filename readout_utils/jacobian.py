@@ -10,6 +10,7 @@ do not depend on the other images of a batch.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -139,7 +140,14 @@ def _differentiable() -> Iterator[None]:
     torch.backends.mha.set_fastpath_enabled(False)  # nn.MultiheadAttention's has no derivative
     try:
         # fused attention kernels have no forward derivative, and their backward none of its own
-        with torch.inference_mode(False), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            sdpa_kernel(SDPBackend.MATH),
+            warnings.catch_warnings(),
+        ):
+            # torch's own forward derivatives are made by a function that torch calls deprecated
+            warnings.filterwarnings("ignore", "`torch.jit.script`")
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
