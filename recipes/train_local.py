@@ -100,6 +100,12 @@ def squared_rate(moved: Tensor, embedding: Tensor, way: Tensor) -> Tensor:
     return ((moved - embedding) ** 2).sum(1) / (way.flatten(1) ** 2).sum(1)
 
 
+def log_rates(embed: Callable[[Tensor], Tensor], x: Tensor, *ways: Tensor) -> list[Tensor]:
+    """Log of the squared rate along each way, (B,) for every one of them."""
+    here, *moved = embed(torch.cat([x, *(x + way for way in ways)])).chunk(len(ways) + 1)
+    return [torch.log(squared_rate(m, here, way) + 1e-12) for m, way in zip(moved, ways, strict=True)]
+
+
 def ratio_term(model: Objective, scenes: Scenes, seed: int, term: str, settings: dict) -> Tensor:
     """How far the log of a ratio of squared sensitivities stays behind its target: mean over scenes, at least 0."""
     x, step = to_pixels(scenes), 1.0 if term == "far" else settings["step"]
@@ -112,13 +118,12 @@ def ratio_term(model: Objective, scenes: Scenes, seed: int, term: str, settings:
     # what is to be large over what is to be small; a yardstick is taken as it is
     large = {"quiet-only": noun, "noun": noun}.get(term, swap)
     small = noun if term == "swap-only" else quiet
-    here, above, below = model.embed(torch.cat([x, x + large, x + small])).chunk(3)
-    above, below = squared_rate(above, here, large), squared_rate(below, here, small)
+    above, below = log_rates(model.embed, x, large, small)
     if term == "swap-only":
         below = below.detach()
     elif term == "quiet-only":
         above = above.detach()
-    return torch.relu(np.log(settings["target"]) - torch.log(above + 1e-12) + torch.log(below + 1e-12)).mean()
+    return torch.relu(np.log(settings["target"]) - above + below).mean()
 
 
 def rank_term(model: Objective, scenes: Scenes, seed: int, settings: dict) -> Tensor:
@@ -131,9 +136,7 @@ def rank_term(model: Objective, scenes: Scenes, seed: int, settings: dict) -> Te
     seen = x.clone().requires_grad_()
     embedding = model.embed(seen)
     pulls = torch.randn(m, 1, embedding.shape[1]).expand(-1, len(x), -1).to(embedding)
-    ways = torch.autograd.grad(embedding, seen, pulls, retain_graph=True, is_grads_batched=True)[
-        0
-    ]  # (m, B, C, H, W)
+    (ways,) = torch.autograd.grad(embedding, seen, pulls, retain_graph=True, is_grads_batched=True)
     ways = torch.linalg.qr(ways.flatten(2).permute(1, 2, 0).double()).Q.mT.view(len(x), m, *x.shape[1:])
     moved = model.embed((x[:, None] + settings["rank_step"] * ways.to(x)).flatten(0, 1))
     answers = moved.view(len(x), m, -1) - embedding[:, None]
@@ -142,12 +145,10 @@ def rank_term(model: Objective, scenes: Scenes, seed: int, settings: dict) -> Te
 
 def log_ratio(encoder: VisionEncoder, scenes: Scenes, seed: int, step: float) -> float:
     """What the swap term asks about, of a frozen encoder: mean log ratio of squared sensitivities for such a step."""
-    x = encoder.to_pixels(draw_scenes(scenes))
-    here, rates = encoder.function(x), []
-    for changed in (change_scenes(scenes, "swap", seed), disturb(scenes, seed)):
-        way = step * (encoder.to_pixels(draw_scenes(changed)) - x)
-        rates.append(squared_rate(encoder.function(x + way), here, way))
-    return float((rates[0] / rates[1]).log().mean())
+    x = to_pixels(scenes)
+    ways = (step * (to_pixels(s) - x) for s in (change_scenes(scenes, "swap", seed), disturb(scenes, seed)))
+    swap, quiet = log_rates(encoder.function, x, *ways)
+    return float((swap - quiet).mean())
 
 
 def make_loss(model: Objective, term: str, seed: int, steps: int, settings: dict) -> Callable[[int], Tensor]:
@@ -200,7 +201,10 @@ def train(term: str, seed: int, run: Path, settings: dict = SETTINGS) -> nn.Modu
     ------
     SystemExit : as ``train_zoo.fit``; an unknown term.
     """
-    model = train_start(seed, run.parent / f"start-{seed}", settings)
+    if (run / "checkpoint.pt").exists():
+        model = make_objective(settings["objective"], settings["architecture"], seed, settings).train()
+    else:
+        model = train_start(seed, run.parent / f"start-{seed}", settings)
     steps = round(settings["steps"] * (settings["longer"] if term == "longer" else 1))
     loss = make_loss(model, term, seed, steps, settings)
     recipe = json.dumps({"term": term, "seed": seed, **settings})
