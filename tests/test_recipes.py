@@ -361,6 +361,10 @@ def test_shipped_local_runs_are_what_their_table_says():
             assert value == pytest.approx(float(row[measure]), rel=2e-2, abs=2e-3), (term, measure)
         got = train_local.log_ratio(encoder, scenes, sizes.seed, train_local.SETTINGS["step"])
         assert got == pytest.approx(row["log ratio, small step"], abs=0.05), term
+        if term == "far":  # the one that is said to bind better
+            again = measure_zoo.binding(encoder, sizes)["binding"]
+            assert again == pytest.approx(row["binding"], abs=0.01)
+            assert again > table.loc[("none", train_local.SEEDS[0]), "binding"] + 0.02
 
 
 def test_a_nuisance_leaves_stickers_where_and_what_they_are():

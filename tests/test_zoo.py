@@ -429,3 +429,13 @@ def test_the_shipped_table_has_every_encoder_and_nothing_missing():
     assert not table.isin(["", "nan"]).loc[list(train_zoo.plan())].any(axis=None)
     hashes = zoo.zoo_table()["sha256"]
     assert table.loc[hashes.index, "sha256"].equals(hashes)
+
+
+def test_shipped_binding_is_of_the_shipped_weights():
+    path = train_zoo.OUT / "measures.csv"
+    if not path.is_file():
+        pytest.skip("the zoo has not been measured")
+    row = pd.read_csv(path, index_col="name", keep_default_na=False).loc["simclr-conv"]
+    again = measure_zoo.binding(zoo.load_vision_encoder("simclr-conv"), measure_zoo.FULL)
+    for measure, value in again.items():
+        assert value == pytest.approx(float(row[measure]), abs=0.01), measure
