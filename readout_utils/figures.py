@@ -237,7 +237,9 @@ def explorer(pictures: dict[str, Sequence[bytes]], steps: Sequence[str], label: 
         for title, row in pictures.items()
     }
     first = next(iter(frames))
-    name = "explorer-" + hashlib.sha256(json.dumps(frames).encode()).hexdigest()[:10]
+    # named for what it shows, never for rendered bytes, which another machine draws otherwise
+    said = json.dumps([list(frames), list(steps), label, alt])
+    name = "explorer-" + hashlib.sha256(said.encode()).hexdigest()[:10]
     radios = "".join(
         f'<label style="margin-right:1em"><input type="radio" name="{name}-row" value="{html.escape(title)}"'
         f"{' checked' if title == first else ''}> {html.escape(title)}</label>"

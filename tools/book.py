@@ -3,6 +3,7 @@
     python tools/book.py build                    # what `make book` runs
     python tools/book.py lint                     # the chapters' frame, without executing them
     python tools/book.py refresh 03               # execute chapters in place: their committed outputs
+    python tools/book.py tolerances               # cells whose numbers may move further than the default, and why
     python tools/book.py set-repository URL       # badge, setup cell and _config.yml, all at once
 
 A broken cell, an unknown parameter, a chapter without a parameters cell, a Sphinx warning, a page that is
@@ -14,12 +15,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import time
 from html.parser import HTMLParser
+from importlib import metadata
 from pathlib import Path
 
 import nbformat
@@ -27,9 +31,15 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "site"
+EXECUTED = ROOT / "build" / "executed"
 HTML = SITE / "_build" / "html"
 BRANCH = "main"
 LIMIT_SECONDS, LIMIT_BOOK_SECONDS, LIMIT_MEGABYTES = 60, 480, 2000
+#: Settings of the environment that change how sums of floating-point numbers are rounded.
+ARITHMETIC = (
+    "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_CBWR", "OPENBLAS_CORETYPE",
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+)  # fmt: skip
 SECTIONS = ("What you will learn", "Summary", "Limits", "Exercises", "References")
 
 SETUP = '''# In Colab this installs the book's package; anywhere else it does nothing.
@@ -116,6 +126,10 @@ def lint(path: Path, url: str, chapter: bool = True) -> list[str]:
         where = f"code cell {number} ({cell.source.strip().splitlines()[0][:50] if cell.source.strip() else 'empty'})"
         if cell.source.strip() and number:
             expect(cell.execution_count is not None, f"{where} was never executed")
+        asked = cell.metadata.get("tolerance", {})
+        expect(not asked or len(asked.get("why", "")) >= 20, f"{where} has a tolerance and does not say why")
+        unknown = set(asked) - {"items", "absolute", "relative", "percent", "why"}
+        expect(not unknown, f"{where} has an unknown kind of tolerance: {sorted(unknown)}")
         for output in cell.get("outputs", []):
             expect(output.output_type != "error", f"{where} ends in an error")
             stderr = output.output_type == "stream" and output.name == "stderr"
@@ -125,6 +139,18 @@ def lint(path: Path, url: str, chapter: bool = True) -> list[str]:
         if re.search(r"/(home|root|work|tmp|Users)/", str(cell.get("outputs", "")) + cell.source):
             expect(False, f"{where} holds a path of somebody's machine")
     return problems
+
+
+def tolerances(paths: list[Path]) -> list[str]:
+    """Cells whose numbers may move further than the book's default, one line each: chapter, cell, tolerance, why."""
+    lines = []
+    for path in paths:
+        code = [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
+        for number, cell in enumerate(code):
+            if asked := cell.metadata.get("tolerance"):
+                how = ", ".join(f"{key} {value}" for key, value in asked.items() if key != "why")
+                lines.append(f"{path.stem}, cell {number}: {how}: {asked.get('why', 'NO REASON GIVEN')}")
+    return lines
 
 
 def set_repository(url: str, root: Path = ROOT) -> None:
@@ -196,6 +222,52 @@ def execute(path: Path, out: Path, parameters: dict | None = None, cwd: Path | N
         "seconds": time.time() - began,
         "megabytes": int(done.stdout.split()[-1]) / unit,
     }
+
+
+def execution_key(path: Path, root: Path = ROOT) -> str:
+    """A hash of what a chapter's execution depends on: its code, the package and its data, versions, arithmetic."""
+    digest = hashlib.sha256()
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            digest.update(json.dumps([cell.source, sorted(tags(cell))]).encode())
+    for source in sources(root / "readout_utils"):
+        digest.update(str(source.relative_to(root)).encode() + source.read_bytes())
+    versions = sorted(f"{d.metadata['Name']} {d.version}" for d in metadata.distributions())
+    arithmetic = {name: os.environ.get(name) for name in ARITHMETIC}
+    digest.update(json.dumps([versions, sys.version, platform.machine(), arithmetic]).encode())
+    return digest.hexdigest()
+
+
+def sources(folder: Path) -> list[Path]:
+    """Files of a folder that are no caches, sorted."""
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not {"__pycache__", ".ipynb_checkpoints"} & set(path.parts)
+    ]
+
+
+def executed(path: Path) -> Path:
+    """A chapter as papermill executes it: the last execution if nothing it depends on has changed since, or a new one.
+
+    Raises
+    ------
+    BookError : as :func:`execute`.
+    """
+    return EXECUTED / execution(path)["file"]
+
+
+def execution(path: Path) -> dict:
+    """The record of :func:`executed`: chapter, seconds, megabytes, key, file."""
+    key, record = execution_key(path), EXECUTED / f"{path.stem}.json"
+    if record.is_file() and (row := json.loads(record.read_text()))["key"] == key:
+        return row
+    record.unlink(missing_ok=True)
+    row = {**execute(path, EXECUTED / path.name), "key": key, "file": path.name}
+    record.write_text(json.dumps(row))
+    print(f"{row['chapter']:40s} {row['seconds']:6.1f} s {row['megabytes']:7.0f} MB", flush=True)
+    return row
 
 
 def status_table(rows: list[dict]) -> str:
@@ -300,9 +372,8 @@ def fingerprint(root: Path = ROOT) -> str:
     """A hash of everything the pages are made of."""
     digest = hashlib.sha256()
     for folder in ("book", "notebooks", "readout_utils", "tools"):
-        for path in sorted((root / folder).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts and ".ipynb_checkpoints" not in path.parts:
-                digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+        for path in sources(root / folder):
+            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
     for name in ("_config.yml", "_toc.yml"):
         digest.update((root / name).read_bytes())
     return digest.hexdigest()
@@ -312,6 +383,18 @@ def is_built(root: Path = ROOT) -> bool:
     """Whether the pages under build/ are those of the present sources."""
     stamp = root / "build" / "site" / "fingerprint"
     return stamp.is_file() and stamp.read_text() == fingerprint(root)
+
+
+def place(executed: Path, committed: Path, folder: Path) -> None:
+    """Put an executed chapter where its page is made of it: with the prose, and the metadata, as they are now."""
+    notebook, done = (nbformat.read(path, as_version=4) for path in (committed, executed))
+    outputs = iter([cell for cell in done.cells if cell.cell_type == "code"])
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            ran = next(outputs)
+            cell.outputs, cell.execution_count = ran.outputs, ran.execution_count
+    folder.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, folder / committed.name)
 
 
 def build(root: Path = ROOT) -> list[dict]:
@@ -327,13 +410,9 @@ def build(root: Path = ROOT) -> list[dict]:
     for name in ("_config.yml", "_toc.yml"):
         shutil.copy(root / name, site)
     shutil.copytree(root / "book", site / "book")
-    rows = []
-    for path in chapters:
-        rows.append(execute(path, site / "notebooks" / path.name))
-        print(
-            f"{rows[-1]['chapter']:40s} {rows[-1]['seconds']:6.1f} s {rows[-1]['megabytes']:7.0f} MB",
-            flush=True,
-        )
+    rows = [execution(path) for path in chapters]
+    for row in rows:
+        place(EXECUTED / row["file"], root / "notebooks" / row["file"], site / "notebooks")
     status = site / "book" / "status.md"
     if status.is_file():
         status.write_text(status.read_text().replace("<!-- execution table -->", status_table(rows)))
@@ -359,7 +438,7 @@ def refresh(which: list[str], root: Path = ROOT) -> None:
             "language_info": {"name": "python"},
         }
         for cell in notebook.cells:
-            cell.metadata = {key: cell.metadata[key] for key in ("tags", "mystnb") if cell.metadata.get(key)}
+            cell.metadata = {key: cell.metadata[key] for key in ("tags", "mystnb", "tolerance") if cell.metadata.get(key)}
         nbformat.write(notebook, path)
         print(f"{row['chapter']:40s} {row['seconds']:6.1f} s {row['megabytes']:7.0f} MB", flush=True)
 
@@ -369,6 +448,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="execute, build, check")
     commands.add_parser("lint", help="check the chapters' frame")
+    commands.add_parser("tolerances", help="cells with a tolerance of their own")
     commands.add_parser("refresh", help="execute in place").add_argument("which", nargs="*")
     commands.add_parser("set-repository", help="change the address everywhere").add_argument("url")
     arguments = parser.parse_args()
@@ -379,6 +459,8 @@ def main() -> None:
             refresh(arguments.which)
         elif arguments.command == "set-repository":
             set_repository(arguments.url)
+        elif arguments.command == "tolerances":
+            print("\n".join(tolerances(sorted((ROOT / "notebooks").glob("*.ipynb")))))
         else:
             problems = [
                 p
