@@ -201,6 +201,21 @@ def say(text: str):
     display(Markdown(text))
 
 
+def verdict(low: float, high: float, level: float, below: str, undecided: str, above: str) -> str:
+    """One of three sentences, by where an interval lies: below a level, across it, above it.
+
+    A sentence that depends on a measured number depends on its interval, so that no digit which another machine
+    prints otherwise turns it round.
+
+    Raises
+    ------
+    ValueError : an interval that is NaN or upside down.
+    """
+    if not low <= high:
+        raise ValueError(f"An interval runs from low to high, not from {low} to {high}.")
+    return below if high < level else above if low > level else undecided
+
+
 def figure_png(figure: Figure, dpi: int = 80, colors: int = 128) -> bytes:
     """A figure as a small palette PNG, and the figure closed."""
     from PIL import Image
