@@ -23,7 +23,11 @@ class Execution:
     """A chapter's execution, read out as nbval reads a kernel."""
 
     def __init__(self, path: Path):
-        self.cells = [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
+        self.cells = [
+            c
+            for c in nbformat.read(path, as_version=4).cells
+            if c.cell_type == "code"
+        ]
         self.next, self.messages = 0, []
 
     def execute_cell_input(self, source: str, allow_stdin: bool = False) -> str:
@@ -31,12 +35,22 @@ class Execution:
         if cell.source != source:
             raise RuntimeError(f"The execution is of another {identity}.")
         self.next += 1
-        states = [{"msg_type": "status", "content": {"execution_state": "idle"}}]
-        told = [{"msg_type": output.output_type, "content": output} for output in cell.outputs]
-        self.messages = [{**message, "parent_header": {"msg_id": identity}} for message in told + states]
+        states = [
+            {"msg_type": "status", "content": {"execution_state": "idle"}}
+        ]
+        told = [
+            {"msg_type": output.output_type, "content": output}
+            for output in cell.outputs
+        ]
+        self.messages = [
+            {**message, "parent_header": {"msg_id": identity}}
+            for message in told + states
+        ]
         return identity
 
-    def get_message(self, stream: str = "iopub", timeout: float | None = None) -> dict:
+    def get_message(
+        self, stream: str = "iopub", timeout: float | None = None
+    ) -> dict:
         return self.messages.pop(0)
 
     def is_alive(self) -> bool:

@@ -110,7 +110,11 @@ def test_streams_that_come_in_pieces_are_one():
 def compared_cells():
     for path in CHAPTERS:
         for cell in nbformat.read(path, as_version=4).cells:
-            if cell.cell_type == "code" and cell.outputs and "nbval-ignore-output" not in cell.metadata.get("tags", []):
+            if (
+                cell.cell_type == "code"
+                and cell.outputs
+                and "nbval-ignore-output" not in cell.metadata.get("tags", [])
+            ):
                 yield path.stem, cell
 
 
@@ -132,7 +136,9 @@ def visible_numbers(content: str) -> list[re.Match]:
     """Numbers of a text, or of what HTML shows."""
     hidden = [match.span() for match in re.finditer(r"<(style|script).*?</\1>|<[^>]*>", content, re.S)]
     return [
-        match for match in outputs._NUMBER.finditer(content) if not any(a <= match.start() < b for a, b in hidden)
+        match
+        for match in outputs._NUMBER.finditer(content)
+        if not any(a <= match.start() < b for a, b in hidden)
     ]
 
 
@@ -154,11 +160,19 @@ def test_a_committed_number_changed_by_twice_its_tolerance_fails(chapter):
                 for t in outputs.tokens(contents[0][max(0, match.start() - 60) : match.end() + 60])
                 if not isinstance(t, str) and t.text == match.group().strip()
             )
-            step = 2 * max(outputs.tolerance(number, asked), number.unit if not number.whole else 0.5) + number.slack
+            step = (
+                2 * max(outputs.tolerance(number, asked), number.unit if not number.whole else 0.5)
+                + number.slack
+            )
             decimals = max(0, -round(np.log10(number.unit)))
-            other = f"{number.value + step:.{decimals}f}" if number.unit >= 1e-4 else f"{number.value + step:.1e}"
+            other = (
+                f"{number.value + step:.{decimals}f}" if number.unit >= 1e-4 else f"{number.value + step:.1e}"
+            )
             changed = contents[0][: match.start("number")] + other + contents[0][match.end("number") :]
-            assert outputs.compare(cell.outputs, with_text(cell, lambda _, c=changed: c), asked)[0], (match, other)
+            assert outputs.compare(cell.outputs, with_text(cell, lambda _, c=changed: c), asked)[0], (
+                match,
+                other,
+            )
             tried += 1
     assert tried > 10
 

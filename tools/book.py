@@ -438,7 +438,9 @@ def refresh(which: list[str], root: Path = ROOT) -> None:
             "language_info": {"name": "python"},
         }
         for cell in notebook.cells:
-            cell.metadata = {key: cell.metadata[key] for key in ("tags", "mystnb", "tolerance") if cell.metadata.get(key)}
+            cell.metadata = {
+                key: cell.metadata[key] for key in ("tags", "mystnb", "tolerance") if cell.metadata.get(key)
+            }
         nbformat.write(notebook, path)
         print(f"{row['chapter']:40s} {row['seconds']:6.1f} s {row['megabytes']:7.0f} MB", flush=True)
 

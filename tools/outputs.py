@@ -61,7 +61,9 @@ class Move:
     share: float
 
     def __str__(self) -> str:
-        return f"{self.committed} is now {self.now}: {self.share:.2f} of the tolerance of {self.tolerance:.3g}"
+        return (
+            f"{self.committed} is now {self.now}: {self.share:.2f} of the tolerance of {self.tolerance:.3g}"
+        )
 
 
 # --- outputs to words and numbers -------------------------------------------------------------------
@@ -200,7 +202,9 @@ def compare(
     moves: list[Move] = []
     for (kind, old), (_, new) in zip(before, after, strict=True):
         if len(old) != len(new):
-            faults.append(f"{kind}: {len(old)} words and numbers were committed, now {len(new)}{_first(old, new)}")
+            faults.append(
+                f"{kind}: {len(old)} words and numbers were committed, now {len(new)}{_first(old, new)}"
+            )
             continue
         for one, other in zip(old, new, strict=True):
             if isinstance(one, str) or isinstance(other, str):
