@@ -1,19 +1,28 @@
 # make book   execute every chapter and build the pages   (build/site/_build/html/index.html)
-# make test   unit tests, notebook lints, nbval over every chapter, the pages in a browser if there is one
+# make test   unit tests, lints, types, nbval over every chapter, the pages in a browser if there is one
+# make test-all        the slow tests too
+# make test-portable   every chapter under five arithmetics: do the outputs say the same?
 # Nothing else is needed on a machine with Python 3.11 or later and make.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: book test lint refresh clean
+.PHONY: book test test-all test-portable lint refresh clean
 
 book: $(VENV)/.ready
 	$(BIN)/python tools/book.py build
 
 test: $(VENV)/.ready lint
+	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest --nbval notebooks
+
+test-all: $(VENV)/.ready lint
 	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest --nbval --nbval-cell-timeout=600 notebooks
+	$(BIN)/python -m pytest --nbval notebooks
+
+test-portable: $(VENV)/.ready
+	$(BIN)/python tools/portable.py
 
 lint: $(VENV)/.ready
 	$(BIN)/python -m ruff check .
