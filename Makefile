@@ -22,7 +22,7 @@ test-all: $(VENV)/.ready lint
 	$(BIN)/python -m pytest --nbval notebooks
 
 test-portable: $(VENV)/.ready
-	$(BIN)/python tools/portable.py
+	$(BIN)/python tools/portable.py $(PORTABLE)
 
 lint: $(VENV)/.ready
 	$(BIN)/python -m ruff check .
