@@ -23,7 +23,6 @@ from scipy.sparse.csgraph import connected_components
 from tqdm import tqdm
 
 from . import __version__
-from .benchmarks import Items, PictureFiles
 from .deflation import (
     TIE,
     bootstrap_interval,
@@ -37,6 +36,7 @@ from .deflation import (
     statement_credit,
 )
 from .encoders import DualEncoder, ImageFeatures, to_rgb
+from .items import Items, PictureFiles
 from .readouts import Readout, TextPrior
 
 #: Pictures whose features are held at a time.

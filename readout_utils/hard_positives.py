@@ -13,9 +13,9 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from .benchmarks import Items
 from .captions import article, relate, variants
 from .deflation import TIE, bootstrap_interval
+from .items import Items
 from .readouts import Readout
 from .scenes import (
     BIG,

@@ -332,7 +332,7 @@ class TextPrior:
 
     Parameters
     ----------
-    benchmark : :class:`readout_utils.benchmarks.Items` to learn from; not the ones to be scored.
+    benchmark : :class:`readout_utils.items.Items` to learn from; not the ones to be scored.
     strength : inverse of the penalty.
 
     Raises
