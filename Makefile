@@ -1,5 +1,5 @@
 # make book   execute every chapter and build the pages   (build/site/_build/html/index.html)
-# make test   unit tests, lints, types, nbval over every chapter, the pages in a browser if there is one
+# make test   unit tests, lints, nbval over every chapter, the pages in a browser if there is one
 # make test-all        the slow tests too
 # make test-portable   every chapter under five arithmetics: do the outputs say the same?
 # Nothing else is needed on a machine with Python 3.11 or later and make.

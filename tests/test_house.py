@@ -88,3 +88,12 @@ def test_modules_stay_short(path):
     lines = len(path.read_text().splitlines())
     assert lines <= LONGER.get(path.stem, LINES), f"{path.name} has {lines} lines: split it"
     assert path.stem not in LONGER or lines > LINES, f"{path.stem} is short enough now: take it out of LONGER"
+
+
+def test_the_readme_maps_every_module_in_the_order_of_imports():
+    table = (PACKAGE.parent / "README.md").read_text().split("| module |")[1].split("\n\n")[0]
+    order = [name.strip(" `") for row in table.splitlines()[2:] for name in row.split("|")[1].split(",")]
+    assert sorted(order) == sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
+    for place, module in enumerate(order):
+        later = imports((PACKAGE / f"{module}.py").read_text()) & set(order[place:])
+        assert not later, f"{module} imports {later}, which the README lists below it"
